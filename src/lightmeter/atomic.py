@@ -39,7 +39,7 @@ def write_bytes(target: Path, content: bytes) -> None:
 
 
 def write_text(target: Path, content: str) -> None:
-    """Write UTF-8 text to `target`, completely or not at all."""
+    """Write the text `content` to `target` as UTF-8, completely or not at all."""
     write_bytes(target, content.encode())
 
 

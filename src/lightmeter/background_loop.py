@@ -51,7 +51,7 @@ class BackgroundLoop:
         return await asyncio.wrap_future(self.start(coroutine))
 
     def close(self) -> None:
-        """Stop the loop and wait for its thread; idempotent."""
+        """Stop the loop and wait for its thread, at most 10 s; idempotent."""
         with suppress(RuntimeError):  # the loop is closed
             self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(timeout=10)

@@ -23,7 +23,7 @@ class Clock(Protocol):
     """Interface of a source of time, so that tests can pass a clock of their own."""
 
     def now(self) -> float:
-        """Return seconds since the epoch, for times that are stored."""
+        """Return the present time, for times that are stored: seconds since the epoch."""
         ...
 
     def monotonic(self) -> float:
@@ -39,7 +39,7 @@ class SystemClock:
     """The real clocks of this machine: time of day, monotonic time and uptime."""
 
     def now(self) -> float:
-        """Return seconds since the epoch."""
+        """Return the present time, in seconds since the epoch."""
         return time.time()
 
     def monotonic(self) -> float:
@@ -104,7 +104,7 @@ class RunClock:
             self.restart_step_s = (self.anchor.wall - before.wall) - (self.anchor.uptime - before.uptime)
 
     def now(self) -> float:
-        """Return seconds since the epoch."""
+        """Return the present time, in seconds since the epoch."""
         return self.anchor.wall + (self._machine.uptime() - self.anchor.uptime)
 
     @property
@@ -116,11 +116,16 @@ class RunClock:
         return self._machine.now() - self.now()
 
     def min_age_s(self, at: float, *, earlier: bool) -> float:
-        """Return the seconds, 0 or more, that certainly passed since a stored time, even if the clock was set.
+        """Return how many seconds, 0 or more, have certainly passed since a stored time, even if the clock was set.
 
-        For a time stored by this process, the result is exact. For a time stored by an earlier process, the result is
-        `now()` less that time; after a reboot, at most the uptime; and never less than the age of this clock. If the
-        time of day was set between the starts of the two processes, the result is the age of this clock.
+        For a time stored by this process, the result is exact: `now() - at`. For a time stored by an earlier process,
+        it depends on what happened between the starts of the two processes:
+
+        - The time of day was set: the result is the age of this clock (the seconds since it was created).
+        - The machine was rebooted, or this is unknown: `now() - at`, but at most the uptime.
+        - Neither: `now() - at`.
+
+        In all three cases, the result is at least the age of this clock.
 
         Args:
             at: The stored time, in seconds since the epoch.

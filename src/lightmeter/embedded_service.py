@@ -1,7 +1,8 @@
-"""Start the embedded service for a run: the only module of the toolkit that imports the service.
+"""Starts the analysis service inside the process of a run (the embedded service), if the user names no other service.
 
-The service runs in a background thread with its own event loop, on loopback. Its database is beside the journal: after
-a crash, the next start finishes the requests that it had accepted, and the balance is the same.
+No other module of the toolkit imports the service. The service runs in a background thread with its own event loop, on
+loopback. Its database is in the output folder of the run: after a crash, the next start finishes the requests that the
+service had accepted, and the balance is the same.
 """
 
 from __future__ import annotations
@@ -65,7 +66,11 @@ def embedded_backends(settings: Settings) -> tuple[BackendOffer, ...]:
 
 
 def needed_backends(options: Options, settings: Settings) -> tuple[str, ...]:
-    """Return the back ends that a run uses: the service that lightmeter starts itself loads only their models."""
+    """Return the names of the back ends that the service that lightmeter starts itself must load for a run.
+
+    They are those that the options name, or else the default ones, without those that are not available or have none
+    of the features that the options name.
+    """
     features = frozenset(options.features or FEATURES)
     able = {offer.name: offer for offer in embedded_backends(settings) if offer.available}
     names = options.backends or tuple(name for name, offer in able.items() if offer.default)

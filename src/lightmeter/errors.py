@@ -18,7 +18,7 @@
     ├── BudgetReached            exit 3   the next request could exceed the budget
     ├── TooExpensive             exit 3   a plan costs more than a limit on its price: nothing was sent
     ├── JournalError             exit 2   the journal of a run cannot be used
-    │   ├── JournalLocked                 another process is running the run in this folder
+    │   ├── JournalLocked                 another process is executing the run in this folder
     │   ├── JournalConflict               the journal is an old state or a copy: the run would pay again
     │   ├── JournalVersion                written by a newer lightmeter
     │   └── InvalidTransition             a state machine has no such transition

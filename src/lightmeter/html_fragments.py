@@ -39,7 +39,11 @@ def is_number(value: Any) -> bool:
 
 
 def format_number(value: float) -> str:
-    """Return a number with three significant digits and thousands separators: 0.0312, 2.67, 1,234."""
+    """Return a number as text, with thousands separators: 0.0312, 2.67, 1,234.
+
+    Whole numbers are shown in full. Other numbers have three significant digits if they are below 1000, else they are
+    rounded to a whole number.
+    """
     if isinstance(value, int):
         return f"{value:,}"
     if value == int(value) and abs(value) >= 1:
@@ -48,12 +52,15 @@ def format_number(value: float) -> str:
 
 
 def counted(number: int, one: str, many: str) -> str:
-    """Return a number with the words for it: `one`, such as "row is", for the number 1, else `many`."""
+    """Return a number followed by the words `one` (such as "row is") if it is 1, else by `many` ("rows are")."""
     return f"{number} {one if number == 1 else many}"
 
 
 def format_percent(part: float, whole: float) -> str:
-    """Return a part in percent, rounded so that only 0 gives 0 % and only the whole gives 100 %."""
+    """Return `part` of `whole` in percent, such as `42 %`; `0 %` if `whole` is 0.
+
+    Below 1 % and above 99 %, it has one decimal, from `0.1 %` to `99.9 %`, unless the part is 0 or the whole.
+    """
     if not whole or not part:
         return "0 %"
     percent = 100 * part / whole
@@ -63,7 +70,7 @@ def format_percent(part: float, whole: float) -> str:
 
 
 def format_duration(value: float) -> str:
-    """Return a duration in seconds with a fitting unit: `30 ms`, `4.2 s`, `42 s`, `3 min`, `2.5 h`."""
+    """Return a duration of `value` seconds with a fitting unit: `30 ms`, `4.2 s`, `42 s`, `3 min`, `2.5 h`."""
     for limit, text in (
         (1, f"{1000 * value:.0f} ms"),
         (10, f"{value:.1f} s"),
@@ -76,7 +83,7 @@ def format_duration(value: float) -> str:
 
 
 def format_bytes(count: int) -> str:
-    """Return a number of bytes with a fitting unit: `812 bytes`, `12.3 kB`, `4.1 MB`."""
+    """Return `count` bytes as text with a fitting unit: `812 bytes`, `12.3 kB`, `4.1 MB`."""
     if count < 1000:  # noqa: PLR2004 (a kilobyte)
         return f"{count} bytes"
     value, unit = (count / 1e3, "kB") if count < 1e6 else (count / 1e6, "MB")  # noqa: PLR2004 (a megabyte)

@@ -28,8 +28,9 @@ class ResumeOptions(TypedDict, total=False):
         precheck: Check each row before a request is sent for it.
         upload: Whether pictures by URL are fetched here and sent as bytes: never, as a fallback for those that the
             service cannot fetch, or always.
-        reuse: Use answers of earlier runs: of those in the output folder, and of all if the settings name a folder for
-            cached answers (`answers_dir`). Use results of pre-checks that an earlier plan or `check` kept.
+        reuse: Use answers of earlier runs in the output folder, and if the settings name a folder for cached answers
+            (`answers_dir`), answers of all earlier runs. Also use the results of pre-checks of an earlier plan or
+            `check`.
         careful: Send one request at a time: if its answer is lost, the balance proves whether it was charged.
         sole_spender: Nobody else spends from this account during the run. The balance then also proves which requests
             were charged.
@@ -136,8 +137,9 @@ class PlanOptions(ResumeOptions, CheckOptions, total=False):
             `screen_rule` are paid for. Empty means that all rows are paid for.
         screen_rule: SQL condition over the tables that these back ends fill, such as
             `nsfw.severity BETWEEN .1 AND .9`. See `lightmeter.tables.query.row_condition`.
-        screen_audit: Share, 0 to 1, of the rows that do not match which is paid for all the same, as a random sample
-            that shows what the screen misses. The number of rows is rounded up; 0 pays for none.
+        screen_audit: Size of a random sample of the rows that do not match, as a share of these rows, 0 to 1. The
+            sample is paid for all the same, to show what the screen misses. The number of rows is rounded up; 0 means
+            no sample.
         screen_positive: SQL condition over the tables of the paid answers. A row of that random sample that matches
             the condition was missed by the screen. None means `screen_rule`.
     """

@@ -69,7 +69,8 @@ def _mask_uri(match: re.Match[str], nesting: int) -> str:
 def _end_of_user(scheme: str, rest: str) -> int:
     """Return the length of `USER:PASSWORD@` at the start of `rest`, the text after `://`; 0 if it has none.
 
-    A password may hold `/`, `?` or `#` that should be escaped: then the text before them looks like a host and a port.
+    `scheme` is the text before `://`, in lower case. A password may hold an unescaped `/`, `?` or `#`. The text before
+    this character then looks like `HOST:PORT`, with a port that is no number.
     """
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     if "@" in authority:
@@ -80,7 +81,10 @@ def _end_of_user(scheme: str, rest: str) -> int:
 
 
 def _kept_user(scheme: str, user: str) -> str:
-    """Return `USER@` if the user name in `USER:PASSWORD@` is no credential (Azure container, `anonymous`), else ''."""
+    """Return `USER@` if the name in `user`, `USER:PASSWORD@`, is no credential (Azure container, `anonymous`), else ''.
+
+    `scheme` is that of the URI, in lower case: it tells an Azure container.
+    """
     name = user.rstrip("@").partition(":")[0]
     return f"{name}@" if user and (scheme in _CONTAINER_SCHEMES or name == "anonymous") else ""
 

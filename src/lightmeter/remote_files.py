@@ -97,15 +97,14 @@ def child_uri(folder: str, name: str) -> str:
 
 
 def upload_to_hub(filesystem: Any, source: Path, target: str) -> bool:
-    """Write a local file to the Hugging Face hub as one commit, which replaces an older file in one step.
+    """If `filesystem` is the Hugging Face hub, write a local file to it as one commit; return whether it is the hub.
+
+    The commit replaces an older file of the same path in one step. On another file system, nothing is written.
 
     Args:
         filesystem: A file system as `open_file_system` returns it.
         source: The local file.
         target: Path of the file on the hub.
-
-    Returns:
-        Whether `filesystem` is the hub. For any other file system, nothing is written.
 
     Raises:
         OSError: the hub refuses the file, or cannot be reached.

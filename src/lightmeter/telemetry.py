@@ -53,7 +53,7 @@ class TelemetryFailures(logging.Handler):
         self._is_reported = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Remember why telemetry was not sent; a record of level ERROR means that the SDK gave up: report it."""
+        """Remember the cause in the SDK's log record; if the record says that an export failed finally, report it."""
         text = record.getMessage()
         cause = re.search(r"\[Errno -?\d+\] ([^'\")]+)|(timed out)|reason: (.+)", text)
         if cause is not None:
@@ -81,7 +81,7 @@ class Telemetry:
         closing: Set when no more telemetry comes: then the threads `closers` send what is left.
         closers: One thread for each provider; they are started early, because none can be started at exit.
         instruments: Counters and histograms by name.
-        parents: Values of the HTTP header `traceparent` that `store_trace_parent` has stored, by key.
+        parents: Values of the HTTP header `traceparent` that `store_trace_parent` has stored, by request id.
         lock: Protects `instruments` and `parents`.
     """
 
@@ -133,7 +133,7 @@ def _without_user(address: str) -> str:
 
 
 def find_wrong_endpoint() -> str | None:
-    """Return the name of an OTEL_… variable that is used and whose address has no scheme `http` or `https`, or None."""
+    """Return the name of a used OTEL_… variable whose address is not an http or https URL; None: there is none."""
     if not any(_wanted_signals().values()):
         return None
     names = (name for name in _ENDPOINT_NAMES if (address := os.environ.get(name)) and not _HTTP.match(address.strip()))
@@ -193,7 +193,10 @@ def _set_up(*, traces: bool, metrics: bool) -> Telemetry:
 
 
 def _sdk_timeout_s(signal: str) -> int | None:
-    """Return the timeout of an exporter in seconds; None if the environment sets it, which the SDK reads itself."""
+    """Return lightmeter's default timeout of an exporter, in seconds; None: the SDK reads it from a variable OTEL_….
+
+    `signal` is `TRACES` or `METRICS`, a part of the variable's name.
+    """
     is_set = os.environ.get(_TIMEOUT) or os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_TIMEOUT")
     return None if is_set else _DEFAULT_TIMEOUT_S
 
@@ -207,7 +210,7 @@ def _shut_down(closing: Event, provider: Any) -> None:
 def close() -> None:
     """Send all finished spans and all metrics, and end telemetry.
 
-    Wait at most 2 seconds, or OTEL_EXPORTER_OTLP_TIMEOUT seconds. Telemetry that was not delivered is one warning.
+    Wait at most 2 seconds, or OTEL_EXPORTER_OTLP_TIMEOUT seconds. If telemetry was not delivered, log one warning.
     """
     if (telemetry := _start()) is not None:
         _close(telemetry)
@@ -295,7 +298,7 @@ def trace_headers() -> dict[str, str]:
 
 
 def store_trace_parent(key: str) -> None:
-    """Store the `traceparent` of the current span by `key`, for `pop_trace_parent`; only the latest 10,000 are kept."""
+    """Store the current `traceparent` by `key` (a request id) for `pop_trace_parent`; the latest 10,000 are kept."""
     if (telemetry := _start()) is not None and (header := trace_headers()):
         with telemetry.lock:
             telemetry.parents[key] = header["traceparent"]
@@ -318,7 +321,7 @@ def count(name: str, amount: float = 1, attributes: Attributes | None = None) ->
 
 
 def record_seconds(name: str, seconds: float, attributes: Attributes | None = None) -> None:
-    """Add a duration to the histogram `name`; each set of attributes has its own."""
+    """Add a duration, `seconds`, to the histogram `name`; each set of attributes has a histogram of its own."""
     if (telemetry := _start()) is not None:
         _instrument(telemetry, name, "create_histogram", "s").record(seconds, _given(attributes))
 

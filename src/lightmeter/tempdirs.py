@@ -19,11 +19,11 @@ _PREFIX: Final = "lightmeter-scratch-"
 
 
 class LockedTempDir:
-    """A temporary folder that is removed at the end of the `with` block, of this object, or of the process.
+    """A temporary folder, removed when the `with` block or the process ends, or this object is garbage-collected.
 
     Attributes:
         path: The folder.
-        remove: Removes the folder; idempotent.
+        remove: Function that removes the folder; further calls do nothing.
 
     Raises:
         OSError: the folder cannot be created.
@@ -76,7 +76,7 @@ def _remove_unlocked() -> None:
 
 @contextmanager
 def temp_dir_unless_error() -> Iterator[LockedTempDir]:
-    """Yield a new temporary folder; if the block raises an exception, remove it, else leave that to the caller."""
+    """Yield a new temporary folder. If the block raises an exception, remove the folder; else the caller owns it."""
     temp_dir = LockedTempDir()
     try:
         yield temp_dir

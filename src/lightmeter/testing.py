@@ -31,7 +31,7 @@ _AVI_KEY_FRAME: Final = 0x10
 
 
 def tiny_picture(seed: int = 0, *, width: int = 64, height: int = 48) -> NDArray[np.uint8]:
-    """Return an RGB picture (height x width x 3) of 3 x 4 random color fields; `seed` selects the colors."""
+    """Return an RGB picture (height x width x 3) of 3 rows of 4 random color fields; `seed` selects the colors."""
     fields = np.random.default_rng(seed).integers(0, 256, (3, 4, 3), dtype=np.uint8)
     rows = np.arange(height) * 3 // height
     columns = np.arange(width) * 4 // width
@@ -44,12 +44,18 @@ def blank_picture(level: int = 0, *, width: int = 64, height: int = 48) -> NDArr
 
 
 def tiny_jpeg(seed: int = 0, *, width: int = 64, height: int = 48) -> bytes:
-    """Return `tiny_picture` as a JPEG file, under 2 KB at the default size."""
+    """Return the `tiny_picture` of these arguments as a JPEG file, under 2 KB at the default size.
+
+    `seed` selects the colors of the picture.
+    """
     return encode_jpeg(tiny_picture(seed, width=width, height=height), quality=80)
 
 
 def tiny_png(seed: int = 0, *, width: int = 64, height: int = 48) -> bytes:
-    """Return `tiny_picture` as a PNG file, which keeps its exact pixels."""
+    """Return the `tiny_picture` of these arguments as a PNG file, which keeps its exact pixels.
+
+    `seed` selects the colors of the picture.
+    """
     picture = tiny_picture(seed, width=width, height=height)
     lines = b"".join(b"\0" + line.tobytes() for line in picture)
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
@@ -81,7 +87,10 @@ def tiny_video(path: Path, *, frames: int | Sequence[NDArray[np.uint8]] = 20, fp
 
 
 def _avi_header(width: int, height: int, frames: int, fps: int | Fraction) -> bytes:
-    """Return the header list `hdrl` of an AVI file, as Microsoft's AVI RIFF file reference defines it."""
+    """Return the header list `hdrl` of an AVI file with `frames` frames, `fps` a second, of `width` x `height` pixels.
+
+    Microsoft's AVI RIFF file reference defines the list.
+    """
     raw, (rate, scale) = width * height * 3, Fraction(fps).as_integer_ratio()
     frame_us = min(1_000_000 * scale // rate, 2**32 - 1)
     main = (frame_us, raw * rate // scale, 0, _AVI_HAS_INDEX, frames, 0, 1, raw, width, height, 0, 0, 0, 0)

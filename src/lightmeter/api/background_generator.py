@@ -41,7 +41,7 @@ async def in_background(factory: GeneratorFactory[T], stop: asyncio.Event | None
 
 
 def cancel_all_work() -> None:
-    """Cancel everything that `in_background` runs now, without waiting for answers, as after a second Ctrl-C."""
+    """Cancel the tasks of every generator that `in_background` runs now, without waiting for answers in flight."""
     for work in list(_running):
         work.cancel()
 
@@ -108,7 +108,10 @@ class _BackgroundGenerator(Generic[T]):
             raise cancelled
 
     async def _wait_for_end(self) -> None:
-        """Wait until the background generator has ended; until then `asyncio.run` keeps the reader's loop open."""
+        """Wait until the background generator has ended; if canceled, ask it to stop early, and go on waiting.
+
+        This runs as a task of the reader's loop. At its end, `asyncio.run` cancels the task and waits for it.
+        """
         while not self._finished.is_set():
             try:
                 await self._finished.wait()
@@ -130,7 +133,7 @@ class _BackgroundGenerator(Generic[T]):
                     return
 
     def _call_in_caller_loop(self, function: Callable[[], object]) -> bool:
-        """Schedule a call in the loop that reads the values; return False if that loop is closed."""
+        """Schedule a call of `function` in the event loop that reads the values; return False if it is closed."""
         try:
             self._loop.call_soon_threadsafe(function)
         except RuntimeError:

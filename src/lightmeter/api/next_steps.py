@@ -61,7 +61,13 @@ def next_steps(folder: Path) -> list[str]:
 
 
 def _open_requests(db: sqlite.Connection, header: RunHeader, folder: Path) -> Iterator[str]:
-    """Yield sentences, most with a command, on requests that were sent but whose answer is not in the journal."""
+    """Yield a sentence with a command for each kind of sent requests whose answer or charge is not in the journal.
+
+    Args:
+        db: The journal of the run.
+        header: Options and prices of the run.
+        folder: The output folder of the run, which the commands name.
+    """
     resume, doubt = f"lightmeter resume {_quoted(folder)}", in_doubt_totals(db)
     waiting, since = waiting_at_service(db)
     if waiting and since is not None:
@@ -92,7 +98,13 @@ def _open_requests(db: sqlite.Connection, header: RunHeader, folder: Path) -> It
 
 
 def _over_budget(db: sqlite.Connection, header: RunHeader, folder: Path) -> Iterator[str]:
-    """Yield a sentence with a command for each limit (budget, key budget, balance, …) that left rows unsent."""
+    """Yield a sentence with a command for each limit (budget, key budget, balance, …) that left rows unsent.
+
+    Args:
+        db: The journal of the run.
+        header: Options and prices of the run.
+        folder: The output folder of the run, which the commands name.
+    """
     groups = over_budget_groups(db)
     if not groups:  # the price of a picture takes seconds in a run of a million rows
         return
@@ -127,7 +139,11 @@ def _over_budget(db: sqlite.Connection, header: RunHeader, folder: Path) -> Iter
 
 
 def _price(db: sqlite.Connection, header: RunHeader, frames: int) -> int:
-    """Return the most credits that `frames` pictures should cost, by the plan and the charges so far; at least 1."""
+    """Return the most credits that `frames` pictures should cost; at least 1.
+
+    The price of a picture is that of the plan (in `header`) or that of the charges so far (in the journal `db`),
+    whichever is higher.
+    """
     picture = learner_from_journal(db, header).expected(price_key_of(["image"]), FrameRange(1, 1)).high or 0
     planned = price_range(header.price_per_image_milli, FrameRange(frames, frames)).high or 0
     return max(planned, frames * picture, 1)

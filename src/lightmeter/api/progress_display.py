@@ -69,7 +69,7 @@ class NoProgressDisplay:
         pass
 
     def show_progress(self, progress: Progress) -> None:
-        """Do nothing, unlike the displays for notebooks and terminals."""
+        """Ignore the progress of a run, which the displays for notebooks and terminals show."""
 
 
 class NotebookProgressDisplay:
@@ -118,7 +118,7 @@ def progress_as_html(progress: Progress) -> str:
 
 
 def _write_line(text: str) -> None:
-    """Write a line to standard error at once."""
+    """Write `text` as a line to standard error, and flush it."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
@@ -162,7 +162,7 @@ class ProgressDisplay:
             self._bar.stop()
 
     def print_line(self, text: str) -> None:
-        """Print a line on standard error, above the progress bar if there is one."""
+        """Print `text` as a line on standard error, above the progress bar if there is one."""
         if self._bar is not None:
             self._console.print(text)
         else:

@@ -46,12 +46,13 @@ class RunSummary:
         paid: Credits paid.
         held: Credits reserved for requests whose charge is not known.
         budget: Most credits that the run may spend; None means no cap.
-        balance_before: Balance of the account before the first request; None if no request was sent.
-        balance_after: Balance of the account when it was last read.
+        balance_before: Balance of the account before the first request, in credits; None if no request was sent.
+        balance_after: Balance of the account when it was last read, in credits; None if it was never read.
         seconds: Running time in seconds, also before the run was resumed.
         out: The output folder.
         balance_is_current: Whether the balance was read after the last request.
-        screen: What local back ends rejected (`--screen`), and an estimate of what they missed; else None.
+        screen: What local back ends rejected (`--screen`), and an estimate of what they missed; None without
+            `--screen`.
         planning_finished: Whether all rows of the manifest are read and checked; false in the midst of `--stream`.
     """
 
@@ -98,7 +99,7 @@ class RunSummary:
 
 
 def summarize(out: Path) -> RunSummary:
-    """Return the row and credit counts of the run in a folder.
+    """Return the row and credit counts of the run in the output folder `out`.
 
     Raises:
         JournalError: the folder holds no run, or the counts do not add up to its rows (the journal is damaged).
@@ -130,9 +131,9 @@ def summarize(out: Path) -> RunSummary:
 
 
 def must_have_tables(where: Path | str) -> None:
-    """Raise if the tables of an output folder were never written, because a query would then find no rows.
+    """Raise if `where` is an output folder whose tables were never written: a query would find no rows.
 
-    A URI is not checked, because reading it raises if it has no tables.
+    If `where` is a URI, it is not checked, because reading it raises if it has no tables.
 
     Raises:
         UsageError: the folder has no tables; the hint names the command that writes them.
@@ -181,8 +182,8 @@ class Tables:
     def table(self, name: str) -> pa.Table:
         """Return the table `name`, such as `tags`, as Arrow, with at least one chunk for each of its Parquet files.
 
-        `pl.from_arrow(table, rechunk=False)` makes a Polars DataFrame without copying numbers; each text takes 16 bytes
-        more memory.
+        `pl.from_arrow(table, rechunk=False)` makes a Polars DataFrame that shares the memory of numeric columns. Polars
+        needs 16 more bytes for each text.
 
         Raises:
             UsageError: there is no table of that name, or there are no tables at all.
@@ -218,7 +219,7 @@ class Tables:
         Args:
             item: An `item_id`, or a URL or path as in the manifest.
             most: Maximum number of rows.
-            model: The model whose embeddings are compared, if the item has embeddings of several models.
+            model: The model whose embeddings are compared; None if the item has embeddings of only one model.
 
         Raises:
             UsageError: there are no tables, no embeddings, no such item, or the item has no embedding of that model.
@@ -228,6 +229,8 @@ class Tables:
 
     def sql(self, query: str, params: Sequence[Any] | None = None) -> pd.DataFrame:
         """Run a DuckDB query over the tables and return an Arrow-backed DataFrame.
+
+        `params` holds the values of the placeholders `?` in the query; None if it has none.
 
         Raises:
             UsageError: DuckDB rejects the query; the message is DuckDB's.
@@ -269,7 +272,7 @@ class Run(Tables):
 
     @property
     def exit_code(self) -> int:
-        """Exit code of `lightmeter run`: that of the error that stopped the run, else 0, 1 or 3 by its row counts."""
+        """Exit code of `lightmeter run`: `stopped_by.exit_code` if an error stopped it, else `summary().exit_code`."""
         return self.summary().exit_code if self.stopped_by is None else self.stopped_by.exit_code
 
     @property

@@ -116,7 +116,14 @@ async def stream_screened_plan(
 async def _stream_screen(
     screen: Screen, plan: Plan, out: Path | None, scale_out: ScaleOut
 ) -> AsyncGenerator[Progress | Plan]:
-    """Analyze a plan's rows by local back ends for free; yield progress, then the plan without rejected rows."""
+    """Analyze a plan's rows by local back ends for free; yield progress, then the plan without rejected rows.
+
+    Args:
+        screen: The options of the free run, and the rule that rejects rows.
+        plan: The plan.
+        out: The output folder of the paid run; None if it is not known yet.
+        scale_out: What analyzes the rows: this process, or the workers of a cluster.
+    """
     folder = await asyncio.to_thread(screen_folder, screen.settings, plan, screen.options, out)
     if plan.counts["pending"]:
         rows = await asyncio.to_thread(screen.plan_rows, plan)
@@ -213,7 +220,13 @@ async def prepare_run(
     """Plan a manifest and write the plan to the output folder `out`, so that `stream_resume` can run it.
 
     Spends nothing. If the folder already holds a run of this manifest, that run gets the new options.
-    `source` and `options` are as for `plan`, `consent` as for `run`; `settings` None means the user's.
+
+    Args:
+        source: The manifest, as for `plan`.
+        out: The output folder.
+        settings: The user's settings; None means those of the environment and the settings file.
+        consent: Whether to allow what `Plan.needs_consent` lists, as for `run`.
+        options: The options of the run, as for `plan`.
 
     Raises:
         ManifestError: the manifest cannot be read at all.
@@ -241,7 +254,11 @@ async def prepare_run_from_plan(
 ) -> RunSummary:
     """Write the plan file `path` to the output folder `out`, so that `stream_resume` can run it. Spends nothing.
 
-    `consent` is as for `run`; `settings` None means the user's.
+    Args:
+        path: The plan file.
+        out: The output folder.
+        settings: The user's settings; None means those of the environment and the settings file.
+        consent: Whether to allow what `Plan.needs_consent` lists, as for `run`.
 
     Raises:
         SettingsError: the file is not a plan file, there is no key, or the folder holds a run with other options.
@@ -297,10 +314,10 @@ def open(folder: Path | str) -> Run | Tables:  # noqa: A001 (likewise)
 
     Args:
         folder: An output folder, or a URI such as `s3://bucket/prefix` to which `lightmeter rebuild --to` has written
-            tables. Without a journal there, the result is `Tables`, which has no `summary` or `statement`.
+            tables. For a URI, the result is `Tables`, which has no `summary` or `statement`.
 
     Raises:
-        JournalError: the folder holds no run.
+        JournalError: the folder holds no run; not raised for a URI.
     """
     return Tables(folder) if isinstance(folder, str) and is_uri(folder) else Run(Path(folder))
 
@@ -319,7 +336,13 @@ async def stream_run(
     To stop early, set `stop`, close the generator, leave its loop with `break`, or let `asyncio.run` end the event
     loop. Then no more requests are sent, but the answers of those in flight are awaited and stored.
 
-    The arguments are those of `run`; `stop`, an event that stops the run early; and `settings`, None for the user's.
+    Args:
+        plan: The plan.
+        out: The output folder.
+        consent: Whether to allow what `Plan.needs_consent` lists.
+        accept_journal: Whether to continue a journal in `out` that is a copy or a restored backup.
+        stop: An event that stops the run early.
+        settings: The user's settings; None means those of the environment and the settings file.
     """
     settings = settings or read_settings()
     if not consent:
@@ -350,9 +373,14 @@ async def stream_resume(
 ) -> AsyncGenerator[Progress | Run]:
     """Continue a run as `resume` does: yield progress, and the run at the end.
 
-    The arguments are those of `resume`; `stop`, an event that stops the run early, as for `stream_run`; `rows`, the
-    places of the first and the last row to process in the order in which rows are sent, from 0; and `tables`, whether
-    to write the tables at the end.
+    Args:
+        out: The output folder of the run.
+        stop: An event that stops the run early, as for `stream_run`.
+        rows: Places of the first and the last row to process, from 0, in the order in which rows are sent.
+        tables: Whether to write the tables at the end.
+        pay_again: Maximum credits for repeating requests whose answer was lost, which may be charged twice.
+        accept_journal: Whether to continue a journal that is a copy or a restored backup.
+        changes: Options to change, such as `budget`.
     """
     folder = Path(out)
     header = read_run_header(folder)

@@ -1,8 +1,8 @@
 """Analysis of the rows of a screen (`--screen`) by local back ends on the workers of a Dask or Ray cluster.
 
-A worker analyzes the rows of a shard with an embedded service of its own, and writes their answers to a file. These
-answers go into the journal of the screen, which then decides about the rows as without a cluster. A row whose answer
-has errors stays pending there: the process that plans analyzes it again.
+A worker analyzes the rows of a shard with an embedded service of its own, and writes the answers to a file. The
+planning process copies these answers into the journal of the screen; the screen then decides about the rows as it does
+without a cluster. A row whose answer has errors stays pending in the journal: the planning process analyzes it again.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _ANSWER_TYPES: Final[dict[str, pa.DataType]] = {
 
 @dataclass(frozen=True, slots=True)
 class ScreenShard:
-    """The input of `analyze_shard`, picklable for workers: some rows of a plan, by the name of their file.
+    """The input of `analyze_shard`, picklable for workers: where to read some rows of a plan, and how to analyze them.
 
     Attributes:
-        name: Name of the shard; its two files end in it.
+        name: Name of the shard: its files are `rows-<name>.parquet` and `answers-<name>.parquet`.
         rows: Number of rows.
         folder: Folder of the files.
         meta: Values that describe the plan, such as its options: the table `meta` of its journal.
@@ -96,7 +96,12 @@ async def _analyze(folder: Path, settings: Settings) -> None:
 
 
 def _answers(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the answers without errors from the journal in `folder`, each as a dict that also holds its rows."""
+    """Yield the answers without errors in the journal in `folder`, each as a dict.
+
+    Its keys are `request_id`, `answered_at` (epoch seconds), `raw` (the answer, compressed as in the journal) and
+    `rows`: for each row that the answer is about, a dict with the row's number `seq`, and the position `asset` (from 0)
+    and the `name` of its image or video in the answer.
+    """
     with open_read_only(folder) as db:
         for submission_id, rows in groupby(answered_rows(db), key=attrgetter("submission_id")):
             raw, (first, *others) = raw_answer(db, submission_id), rows
@@ -133,7 +138,11 @@ async def stream_screen_shards(
 
 
 def _run_shards(plan: Plan, folder: Path, settings: Settings, scale_out: ScaleOut) -> Generator[int]:
-    """Let workers analyze the rows, store the answers in the journal; yield the number of rows done, once a second."""
+    """Let workers analyze the pending rows of a screen, and store their answers in the journal in `folder`.
+
+    About once a second, yield the number of rows analyzed so far. The arguments are those of `stream_screen_shards`:
+    plan, folder and settings of the screen, and the cluster.
+    """
     name = hashlib.sha256(f"{folder.absolute()}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
     files = shard_base(settings, scale_out).below(f"screen-{name}")
     analyzed = 0
@@ -153,7 +162,15 @@ def _run_shards(plan: Plan, folder: Path, settings: Settings, scale_out: ScaleOu
 
 
 def _split(plan: Plan, folder: Path, files: ShardFolder, settings: Settings, shard_rows: int) -> Iterator[ScreenShard]:
-    """Divide the pending rows of the screen in `folder` into shards; write each one's rows to a file, and yield it."""
+    """Divide the pending rows of a screen into shards; write the rows of each shard to a file, and yield the shard.
+
+    Args:
+        plan: The plan of the screen.
+        folder: The folder of the screen, whose journal tells which rows are pending.
+        files: Where to write the files.
+        settings: The settings of the screen, which each shard carries to its worker.
+        shard_rows: Most rows in a shard.
+    """
     with open_read_only(plan.folder) as db:
         meta = get_meta(db)
     with open_read_only(folder) as db:

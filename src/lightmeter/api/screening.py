@@ -51,7 +51,7 @@ class Screen:
         options: The options of the free run.
         settings: The settings of the free run, which name no service.
         rule: Condition on the free run's results that rows must match to be paid for.
-        audit: Share of the rejected rows that is paid for all the same, as a random sample.
+        audit: Share (0 to 1) of the rejected rows that is paid for all the same, as a random sample.
         user_settings: The settings of the paid run.
     """
 
@@ -81,7 +81,7 @@ class Screen:
         A random share `audit` of these rows stays. A row that the free run could not analyze without errors stays too.
 
         Raises:
-            SettingsError: the rule fails on the tables, as with a text that is no number.
+            SettingsError: the rule fails on the tables, for example because it converts a text to a number.
         """
         backends = self.options.backends
         with Journal(plan.folder) as journal:
@@ -102,7 +102,7 @@ class Screen:
 
 
 def make_screen(options: Options, settings: Settings) -> Screen | None:
-    """Return the screen (free local back ends that reject rows) in the options of a run, or None. Reads no row.
+    """Return the screen (free local back ends that reject rows) that `options` ask for, or None. Reads no row.
 
     Raises:
         SettingsError: a back end is unknown, not available or not local, or a condition is wrong.
@@ -141,7 +141,14 @@ def _check_backend(name: str, offers: Mapping[str, BackendOffer]) -> None:
 
 
 def _check_tables(condition: RowCondition, filled: set[str], why: str, name: str = "screen-rule") -> None:
-    """Raise SettingsError, with the reason `why`, if a condition reads a result table that is not in `filled`."""
+    """Raise SettingsError if a condition reads a result table (`tags`, …) that stays empty, or reads no result table.
+
+    Args:
+        condition: The condition.
+        filled: The result tables that will have rows.
+        why: Why the other tables stay empty, for the message.
+        name: Name of the option that holds the condition, for the message.
+    """
     results = set(condition.tables) & {*FEATURES, *EXTRA_FEATURES}
     if empty := sorted(results - filled):
         raise SettingsError(f"{name}: it reads the table {', '.join(empty)}, but {why}.")
@@ -150,7 +157,10 @@ def _check_tables(condition: RowCondition, filled: set[str], why: str, name: str
 
 
 def _screen_options(options: Options, offers: Mapping[str, BackendOffer]) -> Options:
-    """Return the options of the free run of local back ends (`screen`); it reads the manifest as the paid run does."""
+    """Return the options of the screen, the free run of local back ends that the paid run's `options` ask for.
+
+    It reads the manifest as the paid run does. `offers` maps the name of each local back end to what it offers.
+    """
     same = (*READ_OPTIONS, *VIDEO_OPTIONS, *SCREENED_WITH, "precheck", "reuse", "max_concurrency")
     prices = {name: dict.fromkeys(offers[name].features, 0) for name in options.screen}
     prices |= {alias: prices[name] for name in options.screen if (alias := offers[name].alias_of) is not None}

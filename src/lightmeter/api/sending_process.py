@@ -33,12 +33,12 @@ class SendingProcess:
     A shard is a range of `shard_rows` rows in the order in which rows are sent.
 
     Attributes:
-        shard_rows: Rows of each shard.
-        rows: Rows of the run, as far as they are known.
+        shard_rows: Number of rows of each shard.
+        rows: Number of rows of the run, as far as it is known.
         share_done: Share of the rows, 0 to 1, that have a final status.
         planning: Whether more rows may follow, because the manifest is still being read.
         paid: Credits that the whole run has paid.
-        ended: Whether the process has sent all that it will send.
+        ended: Whether the process has reported its outcome, after the last answers, or has died.
     """
 
     def __init__(self, process: Process, out: Path | str, shard_rows: int, rows: int | None) -> None:
@@ -61,7 +61,7 @@ class SendingProcess:
         return self._process.pid
 
     def is_finished(self, first: int, last: int) -> bool:
-        """Return whether the rows `first` to `last` in the order of sending (from 0) all have a final status."""
+        """Return whether the rows `first` to `last` (included; from 0, in sending order) all have a final status."""
         numbers = range(first // self.shard_rows, last // self.shard_rows + 1)
         return all(number in self._finished_shards for number in numbers)
 
@@ -75,7 +75,7 @@ class SendingProcess:
         return first < self.rows
 
     async def wait_until_finished(self, first: int, last: int) -> bool:
-        """Wait until the rows `first` to `last` have a final status; return False if the process ends before."""
+        """Wait until rows `first` to `last` (included) have a final status; False if the process ends before."""
         while not self.ended and not self.is_finished(first, last):
             await self.wait_for_change()
         return self.is_finished(first, last)
@@ -85,7 +85,7 @@ class SendingProcess:
         await self._changed.wait()
 
     async def wait_until_ended(self) -> None:
-        """Wait until the process has sent all that it will send."""
+        """Wait until the process has reported its outcome, after the last answers, or has died."""
         while not self.ended:
             await self.wait_for_change()
 
@@ -157,11 +157,11 @@ async def start_sending_process(
     Args:
         out: The output folder of the run.
         settings: The user's settings; their key and address of the service override those of this machine.
-        shard_rows: Rows of each shard whose end the process reports.
-        rows: Number of rows of the run, if it is planned.
+        shard_rows: Number of rows of each shard whose end the process reports.
+        rows: Number of rows of the run; None if it is not planned yet.
         source: A manifest to send while it is being read; None sends the run that is planned in `out`. Whether the
             run needs the user's consent is not checked: see `lightmeter.planning.consent`.
-        options: The options of the run of `source`.
+        options: The options of the run of `source`; None without `source`.
     """
     command = (sys.executable, "-m", resume_process.__name__)
     process = await asyncio.create_subprocess_exec(

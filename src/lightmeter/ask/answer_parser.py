@@ -37,7 +37,10 @@ class ParsedAnswer(NamedTuple):
 
 
 def parse_answer_text(ask: Ask, text: object) -> ParsedAnswer:
-    """Return the values of the first valid JSON object in a model's answer, or the error in it. Never raises."""
+    """Return the values of the first JSON object in `text`, a model's answer, that fits the question `ask`.
+
+    If none does, return the error in the first object; if there is no object, return that as an error. Never raises.
+    """
     if not isinstance(text, str) or not text.strip():
         return ParsedAnswer(None, "The answer is empty.")
     first: ParsedAnswer | None = None

@@ -1,9 +1,9 @@
 """Translates a JSON schema into types of table columns. No I/O.
 
-Supported: `string`, `integer`, `number`, `boolean`, `enum` and `const` of those, arrays of one type, objects with named
-properties, "or null" (a list of types, or `anyOf` with `null`), and references to `$defs` without cycles. Pydantic
-writes such schemas for models of such fields. Keywords that only limit values (`minimum`, `pattern`, `required`, …) are
-allowed: the validator applies them.
+Supported: `string`, `integer`, `number`, `boolean`, `enum` and `const` of these types, arrays of one type, objects with
+named properties, "or null" (a list of types, or `anyOf` with `null`), and references to `$defs` without cycles. So the
+schema of a pydantic model with fields of these types is supported. Keywords that only limit values (`minimum`,
+`pattern`, `required`, …) are allowed: the validator applies them.
 
 Source: JSON Schema draft 2020-12, json-schema.org/draft/2020-12.
 """
@@ -26,7 +26,10 @@ _UNSUPPORTED: Final = ("patternProperties", "prefixItems", "$dynamicRef", "prope
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """Type of a table column that holds, in each row, a string, integer, number or boolean (see `kind`), or null."""
+    """Type of a table column that holds, in each row, one value of the JSON type `kind`, or null.
+
+    `kind` is `string`, `integer`, `number` or `boolean`.
+    """
 
     kind: Kind
 
@@ -40,7 +43,7 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True)
 class ObjectOf:
-    """Type of a table column that holds, in each row, an object with these properties, or null."""
+    """Type of a table column that holds, in each row, an object or null; `properties` are those of the object."""
 
     properties: tuple[Property, ...]
 
@@ -91,7 +94,12 @@ def _check_references(root: Mapping[str, Any], node: Any, place: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """State of translating a JSON schema, `root`: the `$ref`s followed so far, to detect a cycle of references."""
+    """State of the translation of a JSON schema.
+
+    Attributes:
+        root: The whole schema.
+        followed: The `$ref`s followed so far, to detect a cycle of references.
+    """
 
     root: Mapping[str, Any]
     followed: tuple[str, ...]
@@ -184,7 +192,10 @@ def _referenced_type(reference: Any, place: str, context: _Context) -> ValueType
 
 
 def _resolve(root: Mapping[str, Any], reference: Any, place: str) -> Any:
-    """Return the part of the schema `root` that a `$ref` such as `#/$defs/Part` names; `place` is the `$ref`'s path."""
+    """Return the part of the schema `root` that `reference` names: the value of a `$ref`, such as `#/$defs/Part`.
+
+    `place` is the path of the `$ref` in the schema, for error messages.
+    """
     found: Any = root
     steps = str(reference).removeprefix("#/").split("/") if str(reference).startswith("#/") else [None]
     for step in steps:

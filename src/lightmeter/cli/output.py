@@ -27,12 +27,15 @@ _PLAIN_WIDTH: Final = 240
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """Print one JSON object, as the last line of standard output."""
+    """Print `value` as one line of JSON, the last line of standard output."""
     click.echo(json.dumps(value))
 
 
 def make_console(*, err: bool = False) -> Console:
-    """Return a console on standard output or, if `err` is true, standard error; without a terminal, a wide one."""
+    """Return a console on standard output or, if `err` is true, on standard error.
+
+    If this is not a terminal, lines are wrapped only after 240 characters (`_PLAIN_WIDTH`).
+    """
     console = Console(stderr=err, highlight=False)
     if not console.is_terminal:
         console.width = _PLAIN_WIDTH
@@ -66,7 +69,7 @@ def show_plan(plan: Plan, *, err: bool) -> None:
 
 
 def show_check(report: CheckReport, *, err: bool) -> None:
-    """Print what the pre-checks found to standard output, or to standard error if `err` is true."""
+    """Print a report on pre-checks to standard output, or to standard error if `err` is true."""
     console = make_console(err=err)
     console.print(f"[bold]{escape(report.manifest)}[/]: {report.sentence}, {report.seconds:.1f} s", soft_wrap=True)
     if report.findings:
@@ -96,7 +99,10 @@ def _show_reasons(console: Console, reasons: Sequence[ReasonCount]) -> None:
 
 
 def show_summary(run: Run, *, err: bool = False) -> RunSummary:
-    """Print rows, credits, time, tables and next steps, and return the counts; `err` selects standard error."""
+    """Print rows, credits, time, tables and next steps of a run, and return its row and credit counts.
+
+    They go to standard output, or to standard error if `err` is true.
+    """
     summary = run.summary()
     console = make_console(err=err)
     counts = ", ".join(f"{rows} {status}" for status, rows in summary.counts.items() if rows)

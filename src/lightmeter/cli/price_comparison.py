@@ -47,7 +47,10 @@ class PriceCheck:
         return self.old is None and self.limits == PriceLimits()
 
     def apply(self, plan: Plan, by: ColumnCost | None = None) -> CheckedPlan:
-        """Return a plan with its comparison to the saved plan, its cost by a column, and price limits it exceeds."""
+        """Compare a plan with the saved plan and the price limits; return the plan with the results.
+
+        `by` is the cost of the plan by the values of a manifest column, to be shown too; None shows no such cost.
+        """
         comparison = None if self.old is None else compare_plans(self.old, plan.snapshot())
         return CheckedPlan(plan, comparison, by, self.limits.exceeded(plan.credits, comparison))
 
@@ -69,7 +72,11 @@ class CheckedPlan:
             yield str(self.by)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as plain JSON values, with `comparison`, `cost_by` and `exceeded`."""
+        """Return the plan as JSON values, with what was added to it.
+
+        `comparison` is its difference from the saved plan, `cost_by` its cost by a manifest column (each None without),
+        and `exceeded` a list of messages, one for each exceeded limit.
+        """
         return {
             **self.plan.to_dict(),
             "comparison": None if self.comparison is None else self.comparison.to_dict(),

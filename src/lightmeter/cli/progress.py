@@ -1,4 +1,4 @@
-"""Runs a plan or a run from the command line: shows its progress, and turns Ctrl-C into a clean stop."""
+"""Runs the work of a command, such as planning or a run: shows the progress, and turns Ctrl-C into a clean stop."""
 
 from __future__ import annotations
 
@@ -41,9 +41,8 @@ async def _run(steps: Callable[[asyncio.Event], AsyncGenerator[Any]], *, cancel_
         stopped = asyncio.create_task(stop.wait())
         await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
-        for _ in range(
-            3
-        ):  # steps of the event loop in which an earlier signal wakes it, is read, and calls its handler
+        # A signal that has already come needs three steps of the event loop until its handler has set `stop`.
+        for _ in range(3):
             await asyncio.sleep(0)
         if stop.is_set():
             work.cancel()

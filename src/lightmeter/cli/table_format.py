@@ -43,7 +43,10 @@ class _Column:
 
 
 def format_table(answer: pa.Table, width: int) -> tuple[list[str], str]:
-    """Return the lines of a table at most `width` characters wide, and a note on its rows and on what is left out."""
+    """Return the table `answer` as text for a terminal: (its lines, a note on its rows and on what is left out).
+
+    A line has at most `width` characters. The text has only the first rows, and only the columns that fit.
+    """
     shown = answer.slice(0, MAX_ROWS)
     columns = [_column(name, column) for name, column in zip(shown.column_names, shown.columns, strict=True)]
     visible = _columns_that_fit(columns, width)
@@ -86,7 +89,10 @@ def _cut(text: str, width: int) -> str:
 
 
 def _columns_that_fit(columns: Sequence[_Column], width: int) -> list[_Column]:
-    """Return the columns that fit into `width` characters if cut; leave out empty columns, then the last ones."""
+    """Return the columns that fit into `width` characters if each is cut to its `min_width`; at least one.
+
+    Empty columns are left out first, then the last ones.
+    """
     visible = list(columns)
     while len(visible) > 1 and sum(column.min_width + _GAP for column in visible) - _GAP > width:
         empty = [column for column in visible if column.is_empty]
@@ -95,7 +101,10 @@ def _columns_that_fit(columns: Sequence[_Column], width: int) -> list[_Column]:
 
 
 def _widths(columns: Sequence[_Column], width: int) -> list[int]:
-    """Return each column's width in characters: its minimum, and for a column that is cut a share of what is left."""
+    """Return the width in characters of each column in a line of `width` characters, gaps included.
+
+    Each column gets its `min_width`; what is left of the line goes in equal parts to the columns that are still cut.
+    """
     widths = [column.min_width for column in columns]
     spare = width - sum(widths) - _GAP * (len(columns) - 1)
     while spare > 0:
@@ -118,7 +127,10 @@ def _line(row: Sequence[str], columns: Sequence[_Column], widths: Sequence[int])
 
 
 def as_csv(answer: pa.Table) -> Iterator[str]:
-    """Yield a table as lines of CSV with a header (RFC 4180); nested values are JSON, nulls are empty."""
+    """Yield the table `answer` as CSV with a header (RFC 4180), many lines at a time.
+
+    Nested values are JSON, nulls are empty.
+    """
     text = io.StringIO()
     writer = csv.writer(text)
     header: list[Sequence[Any]] = [answer.column_names]
@@ -130,7 +142,10 @@ def as_csv(answer: pa.Table) -> Iterator[str]:
 
 
 def as_json(answer: pa.Table) -> Iterator[str]:
-    """Yield one JSON array with an object per row; times are ISO 8601, NaN and infinities are null."""
+    """Yield the table `answer` as pieces of one JSON array, with an object for each row.
+
+    Times are ISO 8601, NaN and infinities are null.
+    """
     names = _unique_names(answer.column_names)
     before = "[\n"
     for rows in _chunks(answer):
@@ -141,7 +156,7 @@ def as_json(answer: pa.Table) -> Iterator[str]:
 
 
 def as_markdown(answer: pa.Table) -> Iterator[str]:
-    """Yield a Markdown table with all rows and columns."""
+    """Yield the table `answer` as pieces of a Markdown table with all rows and columns."""
     yield _pipes(answer.column_names) + _pipes(["---"] * answer.num_columns)
     for rows in _chunks(answer):
         yield "".join(map(_pipes, rows))
@@ -153,7 +168,7 @@ def _pipes(row: Sequence[Any]) -> str:
 
 
 def _chunks(answer: pa.Table) -> Iterator[list[Sequence[Any]]]:
-    """Yield the rows of a table in lists of at most 8,192; a row is a sequence of its values."""
+    """Yield the rows of the table `answer` in lists of at most 8,192; a row is a sequence of its values."""
     for batch in answer.to_batches(max_chunksize=_BATCH_ROWS):
         yield list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
 

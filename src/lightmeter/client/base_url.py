@@ -58,10 +58,10 @@ def canonical_base_url(base_url: str) -> str:
 
 
 def equivalent_base_urls(base_url: str) -> Iterator[str]:
-    """Yield the usual spellings of a base URL, which has no trailing slash; `base_url` itself first; some may repeat.
+    """Yield the usual spellings of a base URL, without trailing slashes: first `base_url` itself, then the others.
 
-    The spellings differ in the name of this machine (`localhost`, `127.0.0.1`) and in whether a default port is given.
-    A caller tries each of them to find a record that was stored under another spelling.
+    The same spelling may be yielded twice. Spellings differ in the name of this machine (`localhost`, `127.0.0.1`) and
+    in whether a default port is given. A caller tries each to find a record that was stored under another spelling.
     """
     yield base_url.strip().rstrip("/")
     yield normalize_base_url(base_url)

@@ -106,8 +106,8 @@ class Classification:
     Attributes:
         verdict: What the answer says about the request.
         body: The bytes of the body.
-        error: The service's error text; if an unsuccessful answer has none, its HTTP status and the start of its body;
-            None if there is no error.
+        error: The error text of the service. If an unsuccessful answer has no such text, its HTTP status and the start
+            of its body. None if there is no error.
         retry_after_s: Seconds that the service asks to wait, 0 or more; None if it does not say.
         request_id: The id to poll; None if the answer names none.
         data: The JSON object in the body, so that it is parsed only once; None if there is none.
@@ -154,9 +154,10 @@ class _AnswerFacts:
 
     @property
     def failed(self) -> bool:
-        """Whether the service accepted the request, but could not process it: the JSON field `status` is `failed`.
+        """Whether the service accepted the request, but could not process it.
 
-        Without HTTP 2xx and without a request id, this `status` means that the request was not accepted.
+        True if the JSON field `status` is `failed` and the answer has HTTP 2xx or a request id; with neither, the
+        request was not accepted.
         """
         return self.word == _FAILED and (self.ok or self.request_id is not None)
 
@@ -180,22 +181,31 @@ def classify_submission(
 
     Args:
         raw: The answer.
-        now: Seconds since the epoch; used for a Retry-After that is a date if the answer has no Date header.
-        data: The JSON object in the body, if it is already parsed.
+        now: Present time, epoch seconds, for a Retry-After that is a date if the answer has no Date header; None: this
+            Retry-After is ignored.
+        data: The JSON object in the body, if it is already parsed; None: `raw` is parsed.
     """
     return _classify(raw, now, data, _submission_verdict)
 
 
 def classify_poll(raw: RawAnswer, *, now: float | None = None, data: dict[str, Any] | None = None) -> Classification:
-    """Return the verdict on the answer to GET /api/response/<request_id>; arguments as for `classify_submission`."""
+    """Return the verdict on the answer to GET /api/response/<request_id>, with the fields that callers need.
+
+    Args:
+        raw: The answer.
+        now: Present time, epoch seconds, for a Retry-After that is a date if the answer has no Date header; None: this
+            Retry-After is ignored.
+        data: The JSON object in the body, if it is already parsed; None: `raw` is parsed.
+    """
     return _classify(raw, now, data, _poll_verdict)
 
 
 def retry_after_s(raw: RawAnswer, *, now: float | None = None) -> float | None:
-    """Return the seconds that an answer asks to wait (header Retry-After), 0 or more; None if it states none.
+    """Return the seconds that the answer `raw` asks to wait (header Retry-After), 0 or more; None if it states none.
 
-    A date is compared with the answer's own Date header if it has one: then the clocks of client and service need not
-    agree. Source: RFC 9110, section 10.2.3.
+    If Retry-After is a date, it is compared with the answer's Date header, so that the clocks of client and service
+    need not agree; without a Date header, with `now` (epoch seconds; if None, the date is ignored). Source:
+    RFC 9110, section 10.2.3.
     """
     text = raw.headers.get("retry-after", "").strip()
     if not text:
@@ -241,7 +251,10 @@ def _poll_verdict(facts: _AnswerFacts) -> ResponseVerdict:
 
 
 def _common_verdict(facts: _AnswerFacts) -> ResponseVerdict | None:
-    """Return the verdict if it is the same for submissions and polls, such as ANSWERED or DENIED; None otherwise."""
+    """Return the verdict on an answer if it does not depend on whether a submission or a poll was answered.
+
+    ANSWERED and DENIED are such verdicts. Return None otherwise. `facts` are the fields of the answer that decide.
+    """
     if facts.has_results:
         return ResponseVerdict.ANSWERED
     if facts.denied:

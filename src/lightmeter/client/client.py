@@ -50,7 +50,9 @@ _LONGEST_PAUSE_S: Final = 30.0
 class AnalyzeOptions(TypedDict, total=False):
     """Optional parameters of `Client.analyze`, which become fields of the request; those not given are not sent.
 
-    `AnalyzeRequest` describes the fields.
+    `role`, `language` and `prompt` shape descriptions, `tag_score` is the lowest score of a tag, and a video is
+    analyzed every `capture_interval` seconds, in at most `max_frames` frames (0: no limit). See
+    `lightmeter.wire.request.AnalyzeRequest`.
     """
 
     role: str
@@ -67,7 +69,7 @@ class Client:
     Args:
         base_url: Address of the service.
         api_key: Key of the account; None sends none.
-        timeouts: Time limits of each HTTP exchange.
+        timeouts: Time limits of each HTTP exchange; the defaults of `Timeouts` if None.
         clock: Time and sleep; the system clock by default.
         connections: Maximum number of open connections.
         proxy: Address of an HTTP proxy, or `PROXY_FROM_ENVIRONMENT`; None means no proxy.
@@ -114,7 +116,7 @@ class Client:
         Args:
             body: The body as JSON, as built by `RequestBodyBuilder`.
             idempotency_key: Sent as the header Idempotency-Key. A service that honors it charges once for several
-                requests with the same key. Others ignore it, so never send a request to them twice.
+                requests with the same key. Other services ignore it: never send them the same request twice.
 
         Raises:
             Unreachable: nothing was sent.
@@ -208,7 +210,7 @@ class Client:
         Args:
             urls: URLs of images and videos.
             files: Contents as bytes, or paths of local files, 20 MB each at most.
-            features: Features to analyze; none means all.
+            features: Features to analyze; none means all but `embeddings`.
             backends: Back ends (the models of the service) to use; none means the account's defaults, which cost about
                 ten credits an image at the hosted service.
             timeout_s: Seconds to wait for the results of a request that is not answered at once.
@@ -241,7 +243,10 @@ class Client:
         return _answer_or_raise(classification, raw.status)
 
     async def _wait(self, request_id: str, schedule: PollSchedule) -> Answer:
-        """Poll an accepted request until it is answered or has failed; repeat failed polls, because polls are free."""
+        """Poll an accepted request until it is answered or has failed; repeat failed polls, because polls are free.
+
+        `schedule` tells how long to wait before each poll, and when to give up.
+        """
         start, polls, pause_s = self._clock.monotonic(), 0, 0.0
         while (age_s := self._clock.monotonic() - start) < schedule.deadline_s:
             left_s = schedule.deadline_s - age_s

@@ -14,6 +14,8 @@ from lightmeter.wire.constants import MAX_FILE_BYTES
 async def encode_files(files: Iterable[bytes | str | Path]) -> tuple[list[str], list[str]]:
     """Return the contents as base64, and their names: the last part of a path, or `file-<position>` for bytes.
 
+    The position is that in `files`, from 0.
+
     Raises:
         MediaTooLarge: a file exceeds the service's limit; this is checked before it is read.
         UsageError: a file cannot be read.

@@ -24,11 +24,21 @@ class RequestBodyBuilder:
         self._tail = b"," + encode_json(wire)[1:] if wire else b"}"
 
     def for_urls(self, urls: Sequence[str]) -> bytes:
-        """Return the JSON body of a request for these URLs, at least one; raise as `encode_json` does."""
+        """Return the JSON body of a request for these URLs, at least one.
+
+        Raises:
+            UsageError: a URL holds half a surrogate pair, which JSON cannot represent.
+        """
         return b'{"url":' + _one_or_list(urls) + self._tail
 
     def for_files(self, contents: Sequence[str], names: Sequence[str]) -> bytes:
-        """Return the JSON body of a request for these files (base64, at least one); raise as `encode_json` does."""
+        """Return the JSON body of a request for files, at least one.
+
+        `contents` are the contents of the files in base64, `names` their names in the same order.
+
+        Raises:
+            UsageError: a name holds half a surrogate pair, which JSON cannot represent.
+        """
         return b'{"file":' + _one_or_list(contents) + b',"file_name":' + _one_or_list(names) + self._tail
 
 

@@ -1,8 +1,8 @@
 """Divides a service's rate limit between the processes of one machine that use the same API key.
 
-Each process locks a small file of its own, writes what its rate limiter has learned into it, and reads the files of the
-others from time to time. When a process ends, however it ends, the system releases its lock. The others notice that and
-divide its share. The last known state is saved for the next start.
+Each process locks a small file of its own, writes what its rate limiter has learned into it, and regularly reads the
+files of the other processes. When a process ends, even by a crash, the system releases its lock. The other processes
+notice the released lock and divide that process's share. The last learned limit is saved for later processes.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def join_shared_limit(folder: Path, base_url: str, api_key: str) -> Iterator[Sha
     Other spellings of the URL count as the same service. The key is not stored.
 
     Args:
-        folder: State directory of the toolkit.
+        folder: The folder in which lightmeter keeps files that processes share.
         base_url: Address of the service.
         api_key: Key of the account.
 

@@ -1,4 +1,4 @@
-"""Posts JSON to the user's webhook: without a redirect, a proxy, a cookie or a key, and by default to public hosts."""
+"""Posts JSON to the user's webhook: without redirects, proxy, cookies or key, and by default only to public hosts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Delivery:
 
 
 async def is_webhook_forbidden(url: SecretStr) -> bool:
-    """Return whether all IP addresses of a webhook's host are private; False if the host's name has no address now."""
+    """Return whether all IP addresses of the host in a webhook's `url` are private; False if it has no address now."""
     host = URL(url.get_secret_value().strip()).host or ""
     try:
         async with asyncio.timeout(RESOLVE_TIMEOUT_S):

@@ -1,10 +1,10 @@
 """Decide which rows of the manifest share a request (a batch). No input or output.
 
-Each video, each frame of one and each local file has a request of its own. Images by URL may share one. The batch size
-is 1 by default, because a service answers a single image at once, and a lost request then costs the price of one image.
-It is larger for two reasons: the service limits the number of *requests* per second, or it rounds charges up per
-request, so that requests that fill whole credits are cheaper. The credits at risk in one request stay under the user's
-cap.
+Each video, each video frame and each local file has a request of its own. Images by URL may share a request. The batch
+size is 1 by default, because a service answers a single image at once, and a lost request then costs the price of one
+image. The size is larger if the service limits the number of *requests* per second. It is also larger if the service
+rounds the charge of each request up to whole credits, because the loss by rounding is then shared by several images.
+The price of one request stays under the user's cap (`max_at_risk`).
 
 A batch that is refused as a whole is free. It is halved until the row that causes the refusal stands alone. One such
 row in a batch of n costs at most 2 · ⌈log2 n⌉ more requests and no credit.
@@ -84,7 +84,7 @@ def auto_batch_size(
 
 
 class NameReliability(StrEnum):
-    """Whether each asset in an answer has the name of the image that was sent, so that images may share a request."""
+    """What answers have shown about the names of their assets: whether each name identifies the image that was sent."""
 
     UNKNOWN = "unknown"
     """There was no answer yet."""
@@ -153,7 +153,7 @@ class Bisection:
 
     @property
     def has_pending_halves(self) -> bool:
-        """Whether some rows of refused batches, sent again in halves, are neither accepted nor refused alone yet."""
+        """Whether some row of a refused batch must still be sent again, or its answer is not known yet."""
         return bool(self._halves)
 
     def on_batch_refused(self, seqs: Sequence[int]) -> bool:
@@ -169,7 +169,7 @@ class Bisection:
         return True
 
     def on_batch_accepted(self, seqs: Iterable[int]) -> None:
-        """Stop treating the rows of an accepted request as parts of a refused batch."""
+        """Stop treating the rows (`seqs`) of an accepted request as parts of a refused batch."""
         for seq in seqs:
             self._halves.pop(seq, None)
 
@@ -186,7 +186,7 @@ def group_into_batches(
 ) -> Iterator[Batch]:
     """Yield batches of rows, nearly in their order; read no more rows than the next batch needs.
 
-    Rows with the same URL do not share a request: a service may answer them once.
+    Rows with the same URL do not share a request, because a service may return only one result for both.
 
     Args:
         rows: The pending rows.
@@ -226,7 +226,7 @@ def _priced(rows: Sequence[PendingRow], price: PriceFunction) -> Batch:
 
 
 def trim_batch(batch: Batch, max_credits: int | None, price: PriceFunction) -> Batch | None:
-    """Return as many first rows of a batch as `max_credits` pay for; None if the first row alone costs more.
+    """Return the batch cut to as many of its first rows as `max_credits` pay for; None if the first row costs more.
 
     Args:
         batch: The batch; rows that are cut off stay pending.

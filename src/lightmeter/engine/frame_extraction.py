@@ -28,13 +28,13 @@ _SLICE_FRAMES: Final = 16
 
 
 class FrameExtractor:
-    """Returns the frames that a run sends in place of videos. Each video is fetched and decoded once for all of them.
+    """Returns the frames that a run sends in place of videos. All frames of a video come from one download.
 
-    The video must have the content that the plan chose the frames of.
+    A video must have the same content as when its frames were chosen.
 
     Args:
         out: The folder of the run.
-        prober: Downloads videos at URLs; open while frames are extracted.
+        prober: HTTP client that downloads videos at URLs; the caller keeps it open while frames are extracted.
     """
 
     def __init__(self, out: Path, prober: UrlProber) -> None:

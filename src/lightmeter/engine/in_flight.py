@@ -40,12 +40,12 @@ class PolledRequest:
     """A request that the service accepted and whose answer must be polled for, ordered by the time of the next poll.
 
     Attributes:
-        due_s: When to poll next, in monotonic seconds; until the first poll is planned, when this object was made.
+        due_s: When to poll next, in monotonic seconds. Before the first poll is scheduled: when this object was made.
         request: The request.
         request_id: The id that the service gave it.
         acked_at: When the service accepted it, in seconds since the epoch.
-        resume_position: Its position among the requests that an earlier process left, oldest first; None for a
-            request of this process.
+        resume_position: Its position (from 0) among the requests that an earlier process left, oldest first; None for
+            a request of this process.
         polls: Polls so far.
         pending_s: Its age in seconds when it was last known to be unfinished.
     """

@@ -1,7 +1,7 @@
 """Start the next run of a folder, after its manifest changed: carry over what earlier runs paid, and remove old runs.
 
-At every instant the folder has a journal that knows each request. The next journal is written beside the present one;
-then the present one is copied to `runs/<its run id>/`, and the next one takes its place.
+The folder always has a journal with every request, even if the process is killed: the next journal is written beside
+the present one; then the present one is copied to `runs/<its run id>/`, and the next one takes its place.
 """
 
 from __future__ import annotations
@@ -176,12 +176,13 @@ def _is_comparable(plan: Plan, header: RunHeader, meta: dict[str, str]) -> bool:
 def remove_old_runs(out: Path, keep: int, newest: Path | None = None) -> None:
     """Remove the archived runs of an output folder except the newest `keep`; the newest one stays even if `keep` is 0.
 
-    Before a run is removed, the next newer one receives its rows that later manifests lack, and its credits by item.
+    Before a run is removed, the next newer run receives the rows that only the removed run has, and what each item
+    cost.
 
     Args:
         out: The output folder; archived runs are in its subfolder `runs`.
         keep: Number of archived runs to keep.
-        newest: Folder of the run that was archived last; None to tell by the times of the runs.
+        newest: Folder of the run that was archived last; None means that the times of the runs decide.
     """
     archived = sorted(archived_runs(out), key=lambda folder: folder == newest)
     for path in {path.parent for path in out.glob("runs/*/journal.sqlite")} - {*archived}:

@@ -144,7 +144,10 @@ class Poller:
         return self._session.clock.min_age_s(polled.acked_at, earlier=polled.resume_position is not None)
 
     async def _retry_or_give_up(self, polled: PolledRequest, reason: str, min_delay_s: float = 0.0) -> None:
-        """Schedule the next poll for a request; give up if it is so old that the service no longer keeps its answer."""
+        """Schedule the next poll for a request; give up if it is so old that the service no longer keeps its answer.
+
+        `reason` says why the last poll had no result, `min_delay_s` is the least number of seconds to wait.
+        """
         if self._age_s(polled) > self._schedule.deadline_s:
             await self._give_up(polled, f"No answer before it expired; last: {reason}")
         else:

@@ -141,13 +141,16 @@ class Reconciler:
         await self._session.journal.write(put_meta({_ACCOUNT_KEY: self._account()}))
 
     def _account(self, run_id: str | None = None) -> str:
-        """Return a hash of run id and API key, stored with a balance to tell if a later balance is of that account."""
+        """Return a hash of the run id and the API key. It tells whether two balances are of the same account.
+
+        `run_id` is None for the present run id.
+        """
         key = self._session.endpoint.api_key
         secret = "" if key is None else key.get_secret_value()
         return hashlib.sha256(f"{run_id or self._session.header.run_id}\0{secret}".encode()).hexdigest()[:16]
 
     async def check_balance(self) -> None:
-        """Find out from the balance what throttled requests cost, and failed ones whose answer names no charge.
+        """Find out from the balance what two kinds of requests cost: throttled ones, and failures of unknown charge.
 
         If a request may still be charged, do nothing: the next start of the run checks the requests.
         """
@@ -191,10 +194,15 @@ class Reconciler:
     async def _decisive_readings(
         self, opening: BalanceReading | None, sent_at: Mapping[int, float], *, rows: int
     ) -> BalancePair | None:
-        """Return two equal balance readings that tell what some requests cost; `sent_at`: request id → time sent.
+        """Return two equal readings of the balance that show what the requests in `sent_at` cost.
 
         Read the balance at once, and again later if a charge that may still come could change the result. Return None
-        if the balance keeps changing, or the user stops the wait.
+        if the balance keeps changing or cannot be read, or if the user stops the wait.
+
+        Args:
+            opening: The balance before the requests; None if no balance of this account was read before.
+            sent_at: When each request was sent, in seconds since the epoch, by its id in the journal.
+            rows: Number of rows of these requests.
         """
         if not self._seconds_until_final(sent_at) or opening is None:
             return await self._read_stable_balance()
@@ -204,7 +212,10 @@ class Reconciler:
         return await self._read_stable_balance() if await self._wait_until_final(sent_at, rows) else None
 
     def _is_decided(self, opening: BalanceReading, readings: BalancePair) -> bool:
-        """Whether charges that may still come cannot change what two balance readings prove."""
+        """Whether charges that may still come cannot change what these balances prove about requests.
+
+        `opening` was read before the requests; `readings` are two equal ones after them.
+        """
         sole_spender = self._session.header.options.sole_spender
         with open_read_only(self._session.out) as db:
             submissions = submissions_sent_between(db, opening.place, readings[1].place)
@@ -215,13 +226,19 @@ class Reconciler:
         return int(document["missing"]) >= unknown
 
     def _seconds_until_final(self, sent_at: Mapping[int, float]) -> float:
-        """Return the seconds until requests sent at these times can no longer be charged; 0 or less if so now."""
+        """Return the seconds until requests sent at these times can no longer be charged; 0 or less if so now.
+
+        `sent_at` is request id → time in seconds since the epoch.
+        """
         clock, first = self._session.clock, self._session.first_submission_id
         ages_s = (clock.min_age_s(at, earlier=submission_id < first) for submission_id, at in sent_at.items())
         return max((self._session.charges_final_s - age_s for age_s in ages_s), default=0.0)
 
     async def _wait_until_final(self, sent_at: Mapping[int, float], rows: int) -> bool:
-        """Wait until requests sent at these times can no longer be charged; return False if the user stops the run."""
+        """Wait until requests sent at these times can no longer be charged; return False if the user stops the run.
+
+        `sent_at` is request id → time in seconds since the epoch; `rows` is the number of rows, to show to the user.
+        """
         clock, state = self._session.clock, self._run_state
         state.add_note(_WAIT_NOTE)
         while (left_s := self._seconds_until_final(sent_at)) > 0:
@@ -258,7 +275,8 @@ class Reconciler:
         Args:
             opening: The balance before the requests; None if no balance of this account was read before.
             readings: Two equal readings of the balance after the requests.
-            again: Whether an earlier decision used these readings, on the assumption that others might spend, too.
+            again: Whether an earlier decision from these readings assumed that others also spend from the account;
+                then nothing is recorded unless more can be decided now.
         """
         if opening is None:
             await self._rule_unprovable(readings[1])
@@ -281,7 +299,7 @@ class Reconciler:
         return pending
 
     async def _rule_unprovable(self, reading: BalanceReading) -> None:
-        """Record that a balance cannot prove what requests without an answer cost, as no earlier balance is known."""
+        """Record that a balance (`reading`) cannot prove what unanswered requests cost: no earlier one is known."""
         reason = "No balance of this account was read before the request: nothing can be proven."
         with open_read_only(self._session.out) as db:
             rulings = [

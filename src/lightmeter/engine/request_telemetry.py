@@ -18,8 +18,9 @@ class RequestSpan:
     """The OpenTelemetry span of one request or poll; `end` adds values of the answer.
 
     Attributes:
-        outcome: Verdict on the answer, such as `answered` or `throttled`; `no_answer` until there is one.
-        http_status: HTTP status of the answer; None until there is one.
+        outcome: Verdict on the answer, such as `answered` or `throttled`; `no_answer` until there is one, and while
+            telemetry is off.
+        http_status: HTTP status of the answer; None until there is one, and while telemetry is off.
     """
 
     def __init__(self, span: telemetry.TelemetrySpan) -> None:
@@ -28,7 +29,7 @@ class RequestSpan:
         self._span = span
 
     def end(self, raw: RawAnswer, classify: Callable[[], Classification]) -> None:
-        """Add the answer's HTTP status, verdict, request id and charged credits to the span.
+        """Add HTTP status, verdict, request id and charged credits of the answer `raw` to the span.
 
         `classify` returns the verdict; it is called only if telemetry is on.
         """

@@ -23,7 +23,7 @@ class RunState:
     """State of a run that the engine's modules share. It belongs to one event loop and needs no locks.
 
     Attributes:
-        counts: Rows by status.
+        counts: Status → number of rows.
         paid: Credits paid by the whole run.
         held: Credits that the journal reserves for requests that may still be charged.
         started_at_s: When this process began to work on the run, in monotonic seconds.
@@ -32,18 +32,19 @@ class RunState:
         uploads: URLs whose image or video is sent as a file instead of the URL.
         bisection: Rows of refused requests with several rows, which are sent again in halves.
         phase: What the run is doing, such as `running`, or `draining` (it awaits the last answers).
-        requests: Requests sent by this process.
-        reserved: Credits of requests that may be sent and are not written to the journal yet.
-        at_risk: Credits of requests that may be sent, or were sent, and have no answer of any kind yet.
-        in_flight: Requests that were sent and have no answer of any kind yet.
-        polls_outstanding: Requests that the service accepted and whose answer must be polled for.
-        new_polls: Accepted requests that the poller has not received yet.
-        unresolved_requests: Requests with an unknown outcome that no balance reading has been made for yet.
+        requests: Number of requests sent by this process.
+        reserved: Credits of requests that are about to be sent and are not in the journal yet.
+        at_risk: Credits of requests that are about to be sent, or were sent and have no answer of any kind yet.
+        in_flight: Number of requests that were sent and have no answer of any kind yet.
+        polls_outstanding: Number of requests that the service accepted and whose answer must be polled for.
+        new_polls: Queue of accepted requests that the poller has not received yet.
+        unresolved_requests: Number of requests with an unknown outcome that no balance reading has been made for yet.
         unresolved_credits: Most credits that the unresolved requests may have cost.
         must_resolve: The next batch may be sent only after the balance was read for the unresolved requests.
         key_budget_exhausted: The budget of the key, over all runs, has no room for the next request.
-        rows_over_caps: Rows marked as over budget: each alone may cost more than `--max-at-risk` or has no price limit.
-        finished_rows: Rows that this process finished.
+        rows_over_caps: Number of rows marked as over budget: each alone may cost more than `--max-at-risk` or has no
+            upper price.
+        finished_rows: Number of rows that this process finished.
         retries_pending: The user stopped the run before the question (`--ask`) was repeated for all invalid answers.
         waiting: A sentence that says what the run waits for, and for how long at most; None if it does not wait.
         planning: Whether rows of the manifest are still being planned (`--stream`).
@@ -53,8 +54,8 @@ class RunState:
         internal_error: An exception that no service can cause, such as a full disk; raised once all requests in flight
             have ended.
         interrupted: The user stopped the run: it does not wait for answers that the next start can collect.
-        stopping: Set when no more requests may be sent.
-        state_changed: Set when a request ended or the run must stop; code that waits then checks its condition again.
+        stopping: Event, set when no more requests may be sent.
+        state_changed: Event, set when a request ended or the run must stop; waiting code then checks its condition.
     """
 
     counts: Counter[str]
@@ -95,11 +96,11 @@ class RunState:
         return before
 
     def show_waiting(self, text: str | None) -> None:
-        """Set the sentence that says what the run waits for; None when it no longer waits."""
+        """Set `text`, a sentence that says what the run waits for; None when it no longer waits."""
         self.waiting = text
 
     def add_note(self, text: str) -> None:
-        """Add a message for the user, shown with the progress and stored, unless it has been added before."""
+        """Add the message `text` for the user, shown with the progress and stored, unless it was added before."""
         if text not in self.notes:
             self.notes.append(text)
 
@@ -148,7 +149,7 @@ class RunState:
         self.planning = True
 
     def add_planned_rows(self, counts: Mapping[str, int], last: int) -> None:
-        """Add the number of newly planned rows of each status; rows up to the index `last` may be sent."""
+        """Add newly planned rows (`counts` is status → number); rows up to the index `last` may now be sent."""
         self.counts.update(counts)
         self.last_planned = last
         self.state_changed.set()
@@ -174,7 +175,7 @@ class RunState:
         self.name_reliability.on_request_started(len(batch.rows))
 
     def end_reservation(self, batch: Batch) -> None:
-        """End what `admit` reserved: the journal now reserves the credits, or the batch will not be sent."""
+        """Remove a batch's credits from `reserved`: the journal now holds them, or the batch will not be sent."""
         self.reserved -= batch.hold
 
     def end_batch(self, batch: Batch) -> None:
@@ -220,7 +221,7 @@ class RunState:
         self.state_changed.set()
 
     def add_unresolved(self, hold: int) -> None:
-        """Count a request with an unknown outcome, and the credits reserved for it."""
+        """Count a request with an unknown outcome, and the `hold` credits that are reserved for it."""
         self.unresolved_requests += 1
         self.unresolved_credits += hold
 
@@ -238,7 +239,7 @@ class RunState:
         self.must_resolve = required
 
     def fits_budget(self, hold: int) -> bool:
-        """Whether the budget has room for a request that can cost this many credits."""
+        """Whether the budget has room for a request that can cost `hold` credits."""
         return self.budget is None or self.paid + self.exposure + hold <= self.budget
 
     @property
@@ -258,7 +259,7 @@ class RunState:
 
     @property
     def cannot_poll(self) -> bool:
-        """Whether to stop polling: the user or an internal error stopped the run, or key or service does not work."""
+        """Whether to stop polling: after the user's stop or an internal error, or if the key or connection fails."""
         unusable = isinstance(self.stop_reason, AccessDenied | Unreachable)
         return self.interrupted or unusable or self.internal_error is not None
 

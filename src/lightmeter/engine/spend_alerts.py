@@ -85,14 +85,14 @@ class SpendAlerts:
         self._ending = asyncio.Event()
 
     async def watch(self) -> None:
-        """Until cancelled, read what the run has spent every second or so; send alerts for thresholds newly reached."""
+        """Read regularly, until cancelled, what the run has spent; send an alert for each threshold newly reached."""
         while True:
             started_s = monotonic()
             await self._check()
             await asyncio.sleep(max(CHECK_INTERVAL_S, PAUSES_PER_READING * (monotonic() - started_s)))
 
     async def finish(self) -> None:
-        """Send alerts for thresholds newly reached, wait briefly for all alerts under way, and cancel the others."""
+        """Send an alert for each threshold newly reached; wait for all alerts, and cancel those that take too long."""
         self._ending.set()
         await self._check()
         if self._deliveries:
@@ -122,7 +122,14 @@ class SpendAlerts:
     def _body(
         self, name: str, kind: Literal["spent", "forecast"], threshold: SpendThreshold, reading: SpendReading
     ) -> bytes:
-        """Return the alert as JSON; the README documents its fields."""
+        """Return an alert as JSON; the README documents its fields.
+
+        Args:
+            name: Name of the alert, such as `spent 16`.
+            kind: Whether the credits spent have reached the threshold, or those that the run will probably spend.
+            threshold: The threshold.
+            reading: What the run has spent.
+        """
         header = self._header
         budget, amount = header.options.budget, reading.amount(kind)
         spends = f"{'has spent' if kind == 'spent' else 'is expected to spend'} {amount} credits"
@@ -147,7 +154,10 @@ class SpendAlerts:
         )
 
     async def _deliver(self, name: str, body: bytes) -> None:
-        """Send an alert, again if it was certainly not accepted, and record the outcome in the journal."""
+        """Send the alert `name`, and record the outcome in the journal; `body` is the alert as JSON.
+
+        Retry if the webhook certainly did not accept it.
+        """
         delivery = _ENDED
         try:
             delivery = await self._send(body)

@@ -1,8 +1,8 @@
 """Send the content of a URL as a file, for hosts that the service cannot reach.
 
-The row keeps its id, its price and its position in the tables. An image within the limits is sent byte for byte; a
-larger image is turned upright and scaled down to the size that known back ends use. In the mode `fallback` a
-URL is sent first, and its content only if the answer says that the URL could not be fetched and that this was free.
+The row keeps its id, its price and its position in the tables. An image within the limits on bytes and pixels is sent
+unchanged; a larger image is turned upright and scaled down to the size that known back ends use. In the mode `fallback`
+a URL is sent first, and its content only if the answer says that the URL could not be fetched and that this was free.
 """
 
 from __future__ import annotations
@@ -88,11 +88,14 @@ class UploadSelection:
 
 
 class UploadFetcher:
-    """Downloads the content of URLs that is sent as a file. The caller must first open `prober`, an HTTP client.
+    """Downloads the content of URLs that is sent as a file.
 
     Args:
         max_per_host: Most downloads from one host at the same time.
         robots: With `respect`, content whose host opts out of use by AI (`X-Robots-Tag: noai`) is not sent.
+
+    Attributes:
+        prober: The HTTP client for the downloads; the caller must open it (`async with`) before the first one.
     """
 
     def __init__(self, max_per_host: int, robots: RobotsMode) -> None:
@@ -128,10 +131,13 @@ class UploadFetcher:
 
 
 def prepare_upload(content: bytes) -> bytes:
-    """Return the bytes to send for a file: the file itself if it is within the limits, else the image scaled down.
+    """Return the bytes to send for a file with the bytes `content`: unchanged if it is small enough, else scaled down.
+
+    A larger image is scaled down and sent as a JPEG file; a larger file of another kind is an error. "Small enough"
+    means `MAX_FILE_BYTES` bytes, and for an image `LONGEST_SIDE_PX` pixels on its longer side.
 
     Raises:
-        MediaError: the image cannot be decoded, or the file exceeds the limit and cannot be made smaller.
+        MediaError: the image cannot be decoded, or a file that is no image has too many bytes.
     """
     media_type = sniff(content[:SNIFF_BYTES])
     if media_type is None or media_type[0] != "image":

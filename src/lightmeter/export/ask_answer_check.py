@@ -28,7 +28,7 @@ def parse_descriptions(ask: Ask, answer: Mapping[str, Any], asset: int) -> list[
 
 
 def all_descriptions_valid(ask: Ask, answer: Mapping[str, Any], asset: int) -> bool:
-    """Whether one image or video in an answer has descriptions, and all are valid answers to the user's question.
+    """Whether one image or video in an answer has descriptions, and all are valid answers to the question `ask`.
 
     `asset` is its position in `all.assets` of `answer`.
     """

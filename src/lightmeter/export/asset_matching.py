@@ -100,7 +100,7 @@ def _ends(name: str, end: str) -> bool:
 
 
 def _last_segment(name: str) -> str:
-    """Return the last segment of a path, or of a URL without its query, in lower case, with `_` in place of `:`."""
+    """Return the last segment of `name`, a path or a URL (without its query), in lower case, with `_` for `:`."""
     path = name.partition("?")[0] if "://" in name else name
     return path.rstrip("/").rpartition("/")[2].replace(":", "_").casefold()
 
@@ -114,7 +114,7 @@ def outcome_of(
 
     Args:
         raw: The answer's bytes.
-        rows: The rows of the request, as (number in the manifest, URL or file name sent).
+        rows: The rows of the request, as (number in the journal, URL or file name sent).
         hold: Credits reserved for the request; they count as paid if the answer states no charge.
         answer: The JSON object in `raw`, if it is already parsed.
     """

@@ -32,7 +32,7 @@ class ExportRun:
 
     Attributes:
         folder: The folder of its journal.
-        position: Position among the runs of the output folder, oldest first.
+        position: Position among the runs of the output folder, oldest first, from 0.
         mark: Text that changes whenever the journal changes, to recognize outdated files.
     """
 
@@ -51,7 +51,7 @@ class Shard:
     """The input of `export_shard`: which rows it writes to one Parquet file of every table, and where.
 
     Attributes:
-        number: Number of the files, unique among the shards that are exported together.
+        number: Names the files in `staging` and orders them; unique among the shards that are exported together.
         ranges: Pairs of a run and the range of its submissions (sent requests) to export.
         all_runs: All runs of the output folder; the schema of `assets` has the columns of all their manifests.
         index: SQLite file with the latest run of each item (manifest row).
@@ -132,7 +132,8 @@ def _write_run(
 def merge_extra_types(headers: list[RunHeader]) -> dict[str, str]:
     """Return name → type name of all manifest columns that lightmeter copies without interpreting them.
 
-    Where the manifests differ in the type of a column, the result is a type that fits all their values.
+    `headers` are those of the runs with these manifests. Where the manifests differ in the type of a column, the result
+    is a type that fits all their values.
     """
     types: dict[str, str] = {}
     for header in headers:

@@ -27,9 +27,9 @@ def journal_row_tables(
     Each Arrow table has at most `_ROWS_AT_ONCE` rows.
 
     Args:
-        db: The run's journal; attached as `latest` is a database with the latest run of each item.
+        db: The run's journal, to which a database with the latest run of each item is attached under the name `latest`.
         header: Id, options and manifest data of the run.
-        run: Position of the run among those of the output folder, oldest first.
+        run: Position of the run among those of the output folder, oldest first, from 0.
         submissions: Range of the requests to export; the first range of a run includes all rows of `prechecks`.
         extra_types: Column → type name, for the columns of all runs' manifests that lightmeter does not interpret.
     """
@@ -68,7 +68,8 @@ def _item_credits(paid: int | None, sharers: int, place: int, again: int | None,
     """Return the credits paid for an item (manifest row): `paid_in_all` (by all runs) if known, else by this run.
 
     This run paid the item's share of `paid`, the charge of a request about `sharers` items, and `again`, the charge of
-    a second request about this item alone. `place` is the item's position among the `sharers`, from 0.
+    a second request about this item alone; None means that nothing is known to be paid. `place` is the item's position
+    among the `sharers`, from 0.
     """
     if paid_in_all is not None:
         return paid_in_all

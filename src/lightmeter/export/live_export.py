@@ -69,7 +69,7 @@ class LiveExport:
 
 
 def _follow_journal(out: Path) -> None:
-    """Export the requests whose charge has become known, again and again, until standard input is closed.
+    """Add requests of the run in `out` to its tables once their charge is known, until standard input is closed.
 
     There is an export after every `SHARD_ANSWERS` such requests, or after `EXPORT_EVERY_S` seconds if there are fewer.
     """

@@ -24,7 +24,7 @@ because its last shard is written then: this many requests take about a second."
 
 
 def unpublished_range(dataset: Dataset, runs: Sequence[ExportRun]) -> SubmissionRange | None:
-    """Return the range of requests of the last run that the tables lack; None if all tables must be written anew.
+    """Return the range of the last run's requests that the tables in `dataset` lack; None if all must be written anew.
 
     The tables must be written anew if a file is broken, if a file of an older run is missing or does not match its
     journal, if a file holds rows of the last run and of others, or if the schemas of the runs differ. `runs` are all
@@ -55,7 +55,10 @@ def unpublished_range(dataset: Dataset, runs: Sequence[ExportRun]) -> Submission
 
 
 def _by_run(parts: Sequence[PartInfo]) -> Mapping[str, list[PartInfo]]:
-    """Return run id → Parquet files with rows of this run, by first request; "" → files that name no run."""
+    """Return run id → those of `parts` (the Parquet files of a table) with rows of this run, by first request.
+
+    The id "" has the files that name no run.
+    """
     by_run: dict[str, list[PartInfo]] = defaultdict(list)
     for part in parts:
         for run_id in part.runs or {"": ""}:
@@ -77,10 +80,14 @@ def _after_final_shards(parts: Sequence[PartInfo]) -> SubmissionRange:
 
 
 def _is_complete(parts: Sequence[PartInfo], run_id: str, mark: str, *, with_gaps: bool) -> bool:
-    """Whether the Parquet files of a table, sorted by their first request, hold all rows that an older run has for it.
+    """Whether the Parquet files of a table hold all rows that an older run has for it.
 
-    `mark` is a text that changes with the run's journal: the last file must hold the present one.
-    `with_gaps` allows missing ranges of requests, for an optional table: it has no file for requests without rows.
+    Args:
+        parts: The files with rows of this run, sorted by their first request.
+        run_id: Id of the run.
+        mark: A text that changes with the run's journal: the last file must have been written with this mark.
+        with_gaps: Whether ranges of requests may be missing, as an optional table has no file for requests without
+            rows.
     """
     rest = SubmissionRange()
     for part in parts:
@@ -94,7 +101,7 @@ def _is_complete(parts: Sequence[PartInfo], run_id: str, mark: str, *, with_gaps
 
 
 def _can_extend(parts: Sequence[PartInfo], rest: SubmissionRange, *, with_gaps: bool) -> bool:
-    """Whether the last run's Parquet files of a table can stay, and only the requests in `rest` need a new file.
+    """Whether `parts`, the last run's Parquet files of a table, can stay, and only the requests in `rest` need a file.
 
     If so, each file has rows of no other run and starts no later than `rest`, and the files hold all requests before
     `rest`. `with_gaps` allows missing ranges, for an optional table: it has no file for requests without rows.

@@ -1,8 +1,9 @@
 """Rows of the table with the answers to the user's question (`--ask`), from a run's journal.
 
 There is a row for every item, frame and back end, with the values of the answer or an error. An item that was never
-sent has a row too. Each export parses the texts anew, by the newest question for this table. If a text is invalid and
-the item was sent a second time, the second text from the same back end about the same frame replaces it.
+sent has a row too. Each export parses the texts of the answers anew, by the JSON schema of the newest question for this
+table. If a text is invalid and the item was sent a second time, the second text from the same back end about the same
+frame replaces it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class _Retry(NamedTuple):
     """What the journal says about a second request for an item (manifest row), to ask the user's question again.
 
     `wanted` says whether the first answer was invalid; `reason` why no second request was sent. `state`, `error` and
-    `packed` (the compressed answer) are those of the second request; `url` and `path` are those of the item.
+    `packed` (the compressed answer) are those of the second request, None without one; `url` and `path` are the item's.
     """
 
     wanted: bool
@@ -56,7 +57,12 @@ class _Retry(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """A row of the table of answers to the user's question (`--ask`), without the columns that identify the item."""
+    """A row of the table of answers to the user's question (`--ask`), without the columns that identify the item.
+
+    `frame` (from 0) is None for an image or a whole video. `source` is the back end that answered; None if unknown.
+    `values` (property → value) is None without a valid answer: then `error` says why, and `raw` is the invalid text, if
+    there is one.
+    """
 
     frame: int | None = None
     source: str | None = None
@@ -69,10 +75,10 @@ def answer_tables(db: sqlite.Connection, ask: Ask, run_id: str, run: int) -> Ite
     """Yield Arrow tables with the answers to the user's question about the items of one run, in its manifest's order.
 
     Args:
-        db: The run's journal; attached as `latest` is a database with the latest run of each item.
+        db: The run's journal, to which a database with the latest run of each item is attached under the name `latest`.
         ask: The user's question (`--ask`).
         run_id: Id of the run.
-        run: Position of the run among those of the output folder, oldest first.
+        run: Position of the run among those of the output folder, oldest first, from 0.
     """
     schema, rows = answers_schema(ask), _rows(db, ask, run)
     while chunk := list(islice(rows, _ROWS_AT_ONCE)):
@@ -125,9 +131,16 @@ _ParsedByFrameAndSource = dict[tuple[int | None, str | None], list[tuple[Descrip
 
 
 def _retried(ask: Ask, retry: _Retry) -> tuple[_ParsedByFrameAndSource, str]:
-    """Return (frame, back end) → texts of the second answer, each with its values, and a sentence for error messages.
+    """Read the answer to the second request about an item from the journal's values; nothing is sent.
 
-    The sentence says what became of asking again; it is added to the error of a text that no second text replaces.
+    Args:
+        ask: The user's question (`--ask`), which the second request repeated.
+        retry: What the journal says about the second request, or why there was none.
+
+    Returns:
+        (texts of the second answer, a sentence). The texts are listed by (frame, back end), each with its parsed
+        values; there are none without a second answer. The sentence says what became of the second request. It is
+        added to the error of each invalid text of the first answer that no text of the second answer replaces.
     """
     if not retry.wanted or retry.state is None:
         reason = _NOT_SENT.get(retry.reason, retry.reason)

@@ -14,12 +14,15 @@ _ASSET_FIELDS: Final = frozenset((*FACT_TABLES, "frames"))
 
 
 def listed_assets(results: Mapping[str, Any]) -> list[Any]:
-    """Return the entries of `assets`, one for each image or video, in the object `all` of an answer. Never raises.
+    """Return the assets in `results`, the object `all` of an answer: one entry for each image or video. Never raises.
 
-    A list is returned unchanged. An object of assets gives its values: sorted by key if all keys are indexes (`0`, `1`,
-    …), else in their order. An asset without a name gets its key as its name, unless the key is an index. An object
-    that is an asset itself (its `name` is a text, or it has a feature such as `tags`) gives a list of one. Any other
-    value, and an object that holds no object, gives an empty list.
+    The field `assets` may have several shapes:
+
+    - A list is returned unchanged.
+    - An object that is itself an asset (its `name` is a text, or it has a feature such as `tags`) gives a list of one.
+    - Any other object gives its values: sorted by key if all keys are indexes (`0`, `1`, …), else in the order of the
+      answer. In the latter case, an asset without a name gets its key as its name.
+    - An object without an object in it, and any other value, give an empty list.
     """
     assets = results.get("assets")
     if isinstance(assets, list):
@@ -36,7 +39,10 @@ def listed_assets(results: Mapping[str, Any]) -> list[Any]:
 
 
 def frame_number(index: Any, position: int) -> int:
-    """Return the number of a video frame: its field `index` if that is a 32-bit number from 0 on, else `position`."""
+    """Return the number of a captured frame, from 0: `index` if that is a 32-bit number from 0 on, else `position`.
+
+    `index` is the field of that name of the frame in an answer, `position` its place in the answer's list, from 0.
+    """
     return index if type(index) is int and 0 <= index < 2**31 else position
 
 

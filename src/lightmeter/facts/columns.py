@@ -1,6 +1,6 @@
 """Specification of every column of every table: its type, meaning, unit, and when it is null. No Arrow.
 
-A change of a column's name, type or meaning must increase `SCHEMA_VERSION` in `schema.py`.
+A change of a column's name, type or meaning must increase `SCHEMA_VERSION` in `tables/arrow/schema.py`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ColumnSpec:
 
     Attributes:
         name: Name in the files and in SQL.
-        kind: Type of its values, a key of `schema.ARROW_TYPES` such as `int32`.
+        kind: Type of its values, a key of `tables.arrow.schema.ARROW_TYPES` such as `int32`.
         description: What the column holds.
         null: When the column is null, in words.
         unit: Unit of its values; `-` if there is none.

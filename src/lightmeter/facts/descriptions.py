@@ -13,7 +13,7 @@ class DescriptionEntry(NamedTuple):
     """A text in an answer with which a back end describes an image, a video or a frame.
 
     Attributes:
-        frame: Number of the video frame that is described; None for an image, or a video as a whole.
+        frame: Number of the described frame among the captured ones, from 0; None for an image or a whole video.
         source: The back end that wrote the text; None where the answer does not name it.
         text: The description; JSON where it is not a text; None where it is missing.
     """
@@ -24,10 +24,10 @@ class DescriptionEntry(NamedTuple):
 
 
 def read_descriptions(answer: Mapping[str, Any], asset: int) -> list[DescriptionEntry]:
-    """Return the descriptions of one image or video in an answer: those of the whole, then those of its frames.
+    """Return the descriptions of one image or video in an answer: first of the whole, then of each frame. Never raises.
 
-    `asset` is its position in `all.assets`. A service may repeat the descriptions of frames for the whole video: a
-    repeated one is returned only for its frame. Never raises.
+    `asset` is the position of the image or video in `all.assets`. A service may list the description of a frame a
+    second time among the descriptions of the whole video: it is then returned only for the frame.
     """
     results = answer.get("all")
     assets = listed_assets(results) if isinstance(results, dict) else []

@@ -18,7 +18,7 @@ DERIVED_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = defaultdict(
 
 
 def extract(table: str, found: FeatureEntries) -> Mapping[str, Sequence[Any]]:
-    """Return the columns of a fact table: column → one value for each entry of a feature such as tags.
+    """Return the columns of the fact table `table` (such as `tags`): column → one value for each entry in `found`.
 
     The values are as in the answer, not converted to the types of the columns. The columns in `DERIVED_COLUMNS` are
     missing: they are computed from other columns, or known from the request.
@@ -77,7 +77,10 @@ def mark_full_texts(texts: Sequence[Any], sources: Sequence[Any], answered: Sequ
 
 
 def _flag_first_if_full(texts: Sequence[Any]) -> list[bool | None]:
-    """Return for each text of one back end whether it is the full text: the first is, if it contains the others."""
+    """Return for each text of one back end whether it is the full text: True or False, never None.
+
+    Only the first text can be it: if it contains all others.
+    """
     first = texts[0]
     is_full = bool(first and isinstance(first, str)) and all(text in first for text in texts if isinstance(text, str))
     return [is_full, *[False] * (len(texts) - 1)]

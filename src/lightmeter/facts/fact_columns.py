@@ -59,7 +59,10 @@ class FactColumns:
             values += columns[name]  # noqa: PLW2901 (appends in place)
 
     def extend_coerced(self, key: int, columns: Mapping[str, Sequence[Any]], count: int) -> None:
-        """Append `count` rows for the image or frame `FactRows.keys[key]`; values of a wrong type become None."""
+        """Append `count` rows for the image or frame `FactRows.keys[key]`, given as `columns`: column → values.
+
+        Values that do not fit the type of their column become None.
+        """
         kinds = ENTRY_COLUMNS[self.table]
         self.extend([key], [count], {name: coerce_values(kind, columns[name]) for name, kind in kinds.items()})
 

@@ -1,8 +1,8 @@
-"""Typed decoding of answers that follow the wire contract, by msgspec. Pure.
+"""Typed decoding, by msgspec, of answers that follow the wire contract (the specification of the service's JSON). Pure.
 
-Nearly all answers do. The decoder refuses an answer with a value of another type (a text for a number, a list for an
-object, a null for an entry): `lenient_decode`, which accepts everything, decodes that answer. Both decoders lead to the
-same rows. `decode_entries` decodes the entries of tables with a column `raw` for many answers together.
+Nearly all answers follow it. The decoder refuses an answer with a value of another type (a text for a number, a list
+for an object, a null for an entry): `lenient_decode`, which accepts everything, decodes that answer. Both decoders lead
+to the same rows. `decode_entries` decodes the entries of tables with a column `raw` for many answers together.
 """
 
 from __future__ import annotations
@@ -80,7 +80,10 @@ class _Outline(msgspec.Struct, gc=False):
 
 
 class _Scored(msgspec.Struct, gc=False):
-    """Common fields of texts and brands in an answer. `lenient_decode` decodes answers with `boundingPoly` instead."""
+    """Common fields of texts and brands in an answer.
+
+    An entry may have its corners in `boundingPoly` instead of `bounding_poly`: only `lenient_decode` reads these.
+    """
 
     score: float | None = None
     confidence: float | None = None
@@ -111,7 +114,7 @@ _NOT_READ: Final = msgspec.Raw()
 
 
 class FastFace(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """A face in an answer of Google Vision: corners, likelihoods of emotions, and fields that are never read."""
+    """A face in an answer of Google Vision: corners, likelihoods of emotions, and fields that only column `raw` has."""
 
     bounding_poly: _FaceOutline
     source: str | None = None
@@ -168,7 +171,7 @@ class FastAnswer(msgspec.Struct, gc=False):
 
 
 def decode_answer_fast(raw: bytes) -> FastAnswer | None:
-    """Return an answer as typed objects; None for invalid JSON or a value of an unexpected type. Never raises."""
+    """Return the answer `raw` as typed objects; None for invalid JSON or an unexpected type. Never raises."""
     try:
         return _ANSWER.decode(raw.removeprefix(b"\xef\xbb\xbf"))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -176,9 +179,10 @@ def decode_answer_fast(raw: bytes) -> FastAnswer | None:
 
 
 def decode_entries(table: str, pieces: Sequence[msgspec.Raw]) -> list[Any] | None:
-    """Return texts, brands or faces as typed objects, decoded from JSON; faces as dicts if not all are `FastFace`.
+    """Return entries of the feature `table` (`texts`, `brands` or `faces`) as typed objects, decoded from JSON.
 
-    Return None if an entry has an unusual type or is not UTF-8. Never raises.
+    `pieces` is the JSON of each entry. Faces become dicts if not all can be a `FastFace`. Return None if an entry has
+    an unusual type or is not UTF-8. Never raises.
     """
     joined = b"[" + b",".join(pieces) + b"]"
     try:

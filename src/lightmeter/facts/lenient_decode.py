@@ -16,7 +16,8 @@ import orjson
 
 from lightmeter.facts.lenient_json import parse_object_lenient
 
-# The field that a bare text, or the key of an object, fills where the entry itself does not have it.
+# Feature → field that gets the text of an entry that is only a text. `_KEY_FIELD` names the field that gets the key of
+# an entry in an object, if the entry itself lacks this field.
 _TEXT_FIELD: Final = {
     "tags": "name",
     "colors": "hex",
@@ -64,12 +65,15 @@ class FeatureEntries(NamedTuple):
 
 
 def decode_answer_lenient(raw: bytes) -> dict[str, Any]:
-    """Return the JSON object in the bytes of an answer; an empty dict if they hold no JSON object. Never raises."""
+    """Return the JSON object in `raw`, the bytes of an answer; an empty dict if there is none. Never raises."""
     return parse_object_lenient(raw) or {}
 
 
 def read_entries(table: str, value: Any) -> FeatureEntries:
-    """Return the entries of one feature of an answer, such as `tags`, whatever the shape of `value`, without nulls."""
+    """Return the entries of the feature `table` (such as `tags`) in an answer, without nulls.
+
+    `value` is the JSON value of the feature, of any shape.
+    """
     if isinstance(value, dict):
         found = FeatureEntries([value], [value]) if _is_single(table, value) else _keyed(table, value)
     else:
@@ -79,7 +83,7 @@ def read_entries(table: str, value: Any) -> FeatureEntries:
 
 
 def _with_vectors(found: FeatureEntries) -> FeatureEntries:
-    """Return the entries of the feature `embeddings` that have a vector of numbers.
+    """Return the entries in `found`, of the feature `embeddings`, that have a vector of numbers.
 
     DuckDB's vector functions fail on a column with a null or empty vector, even in rows that a query does not select.
     """
@@ -100,7 +104,10 @@ def _coordinates(value: Any) -> list[float] | None:
 
 
 def _keyed(table: str, value: dict[str, Any]) -> FeatureEntries:
-    """Return the entries in an object such as `{"cat": {"score": 0.9}}`; a key names a nameless entry."""
+    """Return the entries of the feature `table` in the object `value`, such as `{"cat": {"score": 0.9}}`.
+
+    A key becomes the name of an entry that has none.
+    """
     name_field = _KEY_FIELD[table]
     fields, literals = [], []
     for key, inner in value.items():
@@ -112,7 +119,10 @@ def _keyed(table: str, value: dict[str, Any]) -> FeatureEntries:
 
 
 def _under_key(table: str, literal: str) -> dict[str, Any]:
-    """Return the fields that a bare text under a key means: `{"score": "0.9"}` for "0.9" in `{"cat": "0.9"}`."""
+    """Return the fields of an entry of the feature `table` that is only a text (`literal`) under a key.
+
+    From `{"cat": "0.9"}` in `tags`, the text is `0.9`, and the fields are `{"score": "0.9"}`.
+    """
     if table in _NAMED_BY_KEY:
         if to_float(literal) is not None:
             return {"score": literal}
@@ -122,7 +132,7 @@ def _under_key(table: str, literal: str) -> dict[str, Any]:
 
 
 def _is_single(table: str, value: dict[str, Any]) -> bool:
-    """Whether an object is itself one entry of the feature `table`, not a collection of entries by key."""
+    """Whether the object `value` is itself one entry of the feature `table`, not a collection of entries by key."""
     if table == "faces":
         return not any(isinstance(inner, list) and inner and isinstance(inner[0], dict) for inner in value.values())
     if table == "embeddings":
@@ -131,7 +141,10 @@ def _is_single(table: str, value: dict[str, Any]) -> bool:
 
 
 def _fields(table: str, literal: Any) -> dict[str, Any]:
-    """Return an entry of a feature as a dict of its fields, even if it is a bare text or a bare score in the answer."""
+    """Return an entry of the feature `table` as a dict of its fields.
+
+    `literal` is the entry in the answer: an object, a bare text, or a bare score.
+    """
     if isinstance(literal, dict):
         return literal
     if isinstance(literal, str):
@@ -141,7 +154,7 @@ def _fields(table: str, literal: Any) -> dict[str, Any]:
 
 
 def to_float(value: Any) -> float | None:
-    """Return a finite number as a float; None for anything else, booleans included.
+    """Return `value` as a float if it is a finite number; None for anything else, booleans included.
 
     A text with a decimal number is a number too: with a point, without thousands separators. A text in per cent is
     divided by 100.

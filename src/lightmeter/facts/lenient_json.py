@@ -21,13 +21,13 @@ _MAX_INTEGER: Final = (1 << 64) - 1
 
 
 def parse_object_lenient(body: bytes) -> dict[str, Any] | None:
-    """Return the JSON object at the start of some bytes; None if no JSON object starts there. Never raises."""
+    """Return the JSON object at the start of `body`; None if no JSON object starts there. Never raises."""
     data = loads_lenient(body)
     return data if isinstance(data, dict) else None
 
 
 def parse_object_strict(body: bytes) -> dict[str, Any] | None:
-    """Return the object in bytes of strict JSON (RFC 8259), with or without a byte order mark; None for other bytes."""
+    """Return the object in `body` if that is strict JSON (RFC 8259), with or without a byte order mark; else None."""
     try:
         data = orjson.loads(body.removeprefix(_UTF8_MARK))
     except orjson.JSONDecodeError:
@@ -36,7 +36,7 @@ def parse_object_strict(body: bytes) -> dict[str, Any] | None:
 
 
 def loads_lenient(raw: bytes) -> Any:
-    """Return the JSON value at the start of some bytes; None if no JSON value starts there. Never raises."""
+    """Return the JSON value at the start of `raw`; None if no JSON value starts there. Never raises."""
     body = raw.removeprefix(_UTF8_MARK)
     try:
         return orjson.loads(body)

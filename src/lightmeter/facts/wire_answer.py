@@ -40,7 +40,10 @@ class WireAnswer:
 
     @property
     def request_id(self) -> str | None:
-        """The service's id of the request, or else the last path segment of `response_uri`; None without both."""
+        """The service's id of the request: the field `request_id`; None if unknown.
+
+        Without that field, it is the last path segment of the field `response_uri`, the URL to poll for the answer.
+        """
         request_id = self.data.get("request_id")
         if isinstance(request_id, str | int) and not isinstance(request_id, bool) and str(request_id):
             return str(request_id)
@@ -97,12 +100,12 @@ class WireAnswer:
 
     @property
     def credits_paid(self) -> float | None:
-        """The charge that the answer states, in credits, as a number or as text; None if it states none."""
+        """The charge that the answer states, in credits; None if it states none. In the JSON it may be a string."""
         return _number(self.data.get("credits_paid"))
 
     @property
     def is_free(self) -> bool:
-        """Whether the answer states a charge of zero, as a number; false if it states no charge."""
+        """Whether the answer states a charge of zero as a JSON number; false for a string, and without a charge."""
         charge = self.data.get("credits_paid")
         return charge == 0 and not isinstance(charge, bool)
 

@@ -31,7 +31,10 @@ MAX_BUDGET_RATIO: Final = 4
 
 
 def credit_chart(statement: Statement) -> Chart:
-    """Draw four numbers of credits on one scale: predicted, paid, reserved for requests, and the budget."""
+    """Draw four numbers of credits of a run on one scale: predicted, paid, reserved, and the budget.
+
+    Reserved are the credits for requests that may have been charged.
+    """
     low, high = statement.predicted.low, statement.predicted.high
     spent, budget = statement.paid + statement.held, statement.budget
     largest = max(low, high or 0, spent, 1)
@@ -69,7 +72,10 @@ def credit_chart(statement: Statement) -> Chart:
 
 
 def tag_chart(tags: Sequence[Row], items: int) -> Chart:
-    """Draw the most frequent tags as bars with their number of items; `items` is the number of all items of the run."""
+    """Draw the most frequent tags as bars with their number of items; `items` is the number of all items of the run.
+
+    A row in `tags` has `name`, the tag, and `items`, the number of items that have it.
+    """
 
     def paint(canvas: Canvas) -> None:
         left, max_columns = (116, 14) if canvas.narrow else (184, 23)
@@ -125,7 +131,7 @@ def severity_chart(severities: SeverityHistogram) -> Chart:
 
 
 def timeline_chart(timeline: RequestTimeline) -> Chart:
-    """Draw the number of requests over time, and below it the running total of credits paid."""
+    """Draw the number of requests of a run over time, and below it the running total of credits paid."""
     bin_count = max(timeline.bins) + 1
     rows = [timeline.bins.get(number, (0, 0, 0)) for number in range(bin_count)]
     sent = [requests for requests, _, _ in rows]

@@ -70,8 +70,12 @@ async def load_report_data(
 ) -> ReportData:
     """Return everything that the HTML report shows about the run in the folder `out`.
 
-    `by` is the column of the table `assets` that groups palettes and costs (None: image or video). `thumbnails` is the
-    maximum number of pictures in a list; `fetch_thumbnails` downloads pictures that are not on this machine.
+    Args:
+        out: The folder of the run.
+        by: Column of the table `assets` that groups palettes and costs; None groups by `kind` (image or video).
+        fetch_thumbnails: Whether to download pictures that are not on this machine.
+        thumbnails: Maximum number of items in each list of pictures.
+        clock: Source of the time that the report shows.
 
     Raises:
         JournalError: The folder holds no run.
@@ -111,8 +115,13 @@ def _load_without_thumbnails(
 ) -> tuple[ReportData, dict[str, str | None]]:
     """Return the report's data without pictures, and item id → local path (None for a URL) of each item shown.
 
-    The paths are in manifest order. `group_column` is the column of the table `assets` that groups palettes and costs;
-    `most_items` is the maximum length of each list of items: the sample of the results, and the items to review.
+    The paths are in manifest order.
+
+    Args:
+        out: The folder of the run.
+        group_column: Column of the table `assets` that groups palettes and costs.
+        most_items: Maximum length of each list of items: the sample of the results, and the items to review.
+        clock: Source of the time that the report shows.
     """
     with QuerySession(out, memory_mb=DUCKDB_MEMORY_MB) as session, open_read_only(out) as db:
         header = read_run_header(out)
@@ -190,7 +199,7 @@ def _palettes(rows: Iterable[Row]) -> list[tuple[str | None, Colors]]:
 
 
 def sort_colors(colors: Sequence[tuple[str, float]]) -> Colors:
-    """Sort pairs of `#rrggbb` and share by appearance in Oklab: grays from dark to light, then by hue and lightness."""
+    """Return pairs of `#rrggbb` and share, sorted in Oklab: grays from dark to light, then by hue and lightness."""
     if not colors:
         return ()
     channels = np.array([list(bytes.fromhex(name[1:])) for name, _ in colors]) / 255
@@ -240,7 +249,7 @@ def _review(session: QuerySession, most: int) -> list[ReportItem]:
 
 
 def _with_results(session: QuerySession, items: Sequence[ReportItem]) -> list[ReportItem]:
-    """Return copies of the items with tags, colors, problems and highest NSFW severity, read from the tables."""
+    """Return copies of the items with tags, colors, problems and highest NSFW severity, read from the run's tables."""
     ids = [item.item_id for item in items]
     severities = {row["item_id"]: row["severity"] for row in _query(session, queries.ITEM_SEVERITIES, ids=ids)}
     problems = {row["item_id"]: tuple(row["messages"]) for row in _query(session, queries.ITEM_PROBLEMS, ids=ids)}

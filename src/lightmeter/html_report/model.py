@@ -61,7 +61,7 @@ class GalleryItem:
         size_bytes: Length of the file; None if unknown.
         content_sha256: SHA-256 of the content, the key of the thumbnail in `thumbnails.sqlite`; None if unknown.
         severity: Highest NSFW severity, 0 to 1; None if unknown.
-        tags: Tags with the highest scores: pairs of name and score.
+        tags: Tags with the highest scores: pairs of name and score (None if the back end gave none).
         colors: The colors with the largest shares.
     """
 
@@ -128,7 +128,8 @@ class ReportItem(GalleryItem):
 
     Attributes:
         problems: The first warnings and errors of the pre-checks.
-        worst_rating: Highest NSFW severity and its label, if the item is listed for review.
+        worst_rating: Row of the query `nsfw_review` for the item, with the `label` and `source` (back end) of its
+            highest NSFW severity; None if the item is not listed for review.
     """
 
     thumbnail: Thumbnail = field(default_factory=Thumbnail)
@@ -145,7 +146,7 @@ class Agreement:
         second: Name of the second back end.
         both: Number of tags, summed over the images and frames, that both back ends assigned.
         either: Number of tags, summed likewise, that at least one of the two assigned.
-        labels: The most frequent tags: the tag, and `both` and `either` for that tag alone.
+        labels: The most frequent tags, as (tag, `both` for that tag alone, `either` for that tag alone).
     """
 
     first: str
@@ -180,7 +181,8 @@ class TableStatistics:
         is_written: Whether the run has tables.
         group_column: Column of `assets` that groups palettes and costs.
         tags: The most frequent tags, a row each, with the number of items.
-        palettes: Pairs: a value of `group_column`, and the main colors of its items. The first pair is for all items.
+        palettes: Pairs: a value of `group_column` (None: null), and the main colors of its items. The first pair is for
+            all items.
         group_costs: One row for each value of `group_column`: number of items, and credits.
         severities: Number of items by NSFW severity.
         coverage: Back end → table → number of items that have rows from that back end in that table.

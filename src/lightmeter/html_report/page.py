@@ -199,7 +199,7 @@ def web_url(url: str | None) -> Markup | None:
 
 
 def _text_color_on(background: str) -> str:
-    """Return black or white for text on `#rrggbb`, whichever has more contrast (relative luminance of WCAG 2.2)."""
+    """Return `#000` or `#fff` for text on the color `background` (`#rrggbb`), whichever contrasts more (WCAG 2.2)."""
     luminance = srgb_to_linear(np.array(list(bytes.fromhex(background[1:]))) / 255) @ (0.2126, 0.7152, 0.0722)
     return "#000" if luminance > EQUAL_CONTRAST_LUMINANCE else "#fff"
 

@@ -38,7 +38,7 @@ class ThumbnailSource:
     """Where the thumbnail of a picture or video comes from: `kept` if not None, else the file `path`, else `url`.
 
     Attributes:
-        kept: The thumbnail that the pre-checks stored, as JPEG of at most 160 pixels.
+        kept: The thumbnail that the pre-checks stored, as JPEG whose longer side has at most 160 pixels.
     """
 
     url: str
@@ -51,8 +51,9 @@ class Thumbnail:
     """A thumbnail, or the reason why there is none.
 
     Attributes:
-        jpeg: JPEG whose longer side has at most `SIDE_PX` (320) pixels, or None.
-        blurred_jpeg: JPEG of at most `BLURRED_SIDE_PX` (8) pixels, too few to recognize anything; or None.
+        jpeg: JPEG whose longer side has at most `SIDE_PX` (320) pixels; None if there is no thumbnail.
+        blurred_jpeg: JPEG whose longer side has at most `BLURRED_SIDE_PX` (8) pixels, too few to recognize anything;
+            None if there is no thumbnail.
         reason: Why there is no thumbnail; empty if there is one, or if it is still being made.
     """
 
@@ -69,7 +70,8 @@ async def make_thumbnails(
     Args:
         sources: Locations of the pictures and videos.
         on_made: Called for each source as soon as its thumbnail is ready, or has failed: then `reason` says why.
-        fetch: Whether to download URLs; if false, only sources with `kept` or a local file get a thumbnail.
+        fetch: Whether to download URLs; if false, only sources with a local file or a stored thumbnail
+            (`kept`) get one.
     """
     async with AsyncExitStack() as stack:
         prober = await stack.enter_async_context(UrlProber(connections=MAX_CONCURRENT)) if fetch else None
@@ -109,10 +111,11 @@ def _blur(jpeg: bytes) -> bytes:
 
 
 async def download_media(url: str, path: Path, prober: UrlProber) -> None:
-    """Download the image or video at `url`, of at most `MAX_BYTES`, to the file `path`.
+    """Download the image or video at `url`, of at most `MAX_BYTES`, to the file `path`, with the HTTP client `prober`.
 
     Raises:
-        FetchError: `url` is no URL, the content is larger than `MAX_BYTES`, or the transfer failed.
+        FetchError: `url` is no URL, the content is larger than `MAX_BYTES`, the HTTP status is not 2xx, or the transfer
+            failed.
     """
     if "://" not in url:
         raise FetchError("not a URL, and no file known")
@@ -124,7 +127,14 @@ async def download_media(url: str, path: Path, prober: UrlProber) -> None:
 
 
 async def _decode(path: Path) -> NDArray[np.uint8]:
-    """Return the pixels of a picture file, or of the first frame of a video file, scaled down to thumbnail size."""
+    """Return the RGB pixels of a picture file, or of the first frame of a video file, scaled down to thumbnail size.
+
+    The array is height x width x 3.
+
+    Raises:
+        MediaError: The file cannot be decoded.
+        FetchError: The picture file is larger than `MAX_BYTES`.
+    """
     with path.open("rb") as file:
         kind = sniff(await asyncio.to_thread(file.read, SNIFF_BYTES))
     if kind is not None and kind[0] == "video":

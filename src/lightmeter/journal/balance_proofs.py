@@ -25,7 +25,9 @@ _OPEN: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class BalanceReading:
-    """A balance of the account in credits, read while no request was in flight; two balances may prove a charge.
+    """A balance of the account in credits, read while no request was in flight.
+
+    The difference of two balances may prove what the requests between them cost.
 
     Attributes:
         reading_id: Id of the balance in the journal; later balances have larger ids.
@@ -243,7 +245,7 @@ def requeue_unanswered_rows(db: sqlite.Connection, allowance: int, at: float) ->
         db: The journal, in a transaction.
         allowance: Most credits that may be paid twice. Each request uses up as many as are reserved for it, and is
             left out if fewer are left.
-        at: Seconds since the epoch.
+        at: The present time, in seconds since the epoch; stored with the change of state of each request.
     """
     left, rows = allowance, 0
     unanswered = list(

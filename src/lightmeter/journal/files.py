@@ -44,7 +44,7 @@ def copy_journal(
     Args:
         source: The journal file.
         target: The copy; replaced if it exists.
-        meta: Values that replace those of the table `meta` in the copy.
+        meta: Values (name → text) to add to the table `meta` of the copy, or to replace there; None changes none.
         change: A function that changes the copy before it appears at `target`.
 
     Raises:
@@ -64,10 +64,10 @@ def copy_journal(
 
 
 def snapshot_journal(source: Path, target: Path) -> None:
-    """Write a copy of a journal that readers on other machines may open, on a file system that machines share.
+    """Copy the journal file `source` to the new file `target` on a file system that several machines share.
 
-    The copy has no write-ahead log, which only the processes of one machine can read. An incomplete copy may remain
-    after an error.
+    Readers on other machines may open the copy: it has no write-ahead log, which only the processes of one machine can
+    read. An incomplete copy may remain after an error.
 
     Raises:
         JournalError: the copy cannot be written.

@@ -67,7 +67,8 @@ class RunHeader:
         checked_only: Whether the folder holds only the result of `lightmeter check`, which sends nothing, and no run.
         planning_open: Whether the manifest has rows that are not planned yet (`--stream`).
         position: Position among the runs of the folder, from 1; 0 if an older version of lightmeter began the run.
-        rounding: What the service says that it rounds up to whole credits; None if it does not say.
+        rounding: Whether the service says that it rounds up each image or each request to whole credits; None if it
+            does not say.
     """
 
     run_id: str
@@ -91,7 +92,7 @@ class RunHeader:
 
     @property
     def least_charged_milli(self) -> int:
-        """Least millicredits that an image or frame adds to a charge, by the rounding that the service states."""
+        """Least millicredits that an image or frame adds to a charge, after the rounding that the service states."""
         return least_charged_milli(self.price_per_image_milli, self.rounding)
 
     @property
@@ -106,7 +107,7 @@ class RunHeader:
 
 
 def read_run_header(out: Path) -> RunHeader:
-    """Read the header of the run in a folder.
+    """Return the header of the run in the folder `out`.
 
     Raises:
         JournalError: the folder has no run, or its header is incomplete.
@@ -156,7 +157,8 @@ def archived_runs(out: Path) -> list[Path]:
 def _age(header: RunHeader) -> tuple[int, str, str, str]:
     """Return a key that sorts the runs of a folder by age, oldest first.
 
-    Runs of older versions have the position 0: they sort by start time, which begins the run id, and time of planning.
+    The key is (number of the run among the runs of its folder, from 1; its start time, as the first 15 characters of
+    the run id; the time of its plan; the run id). Runs of older versions of lightmeter all have the number 0.
     """
     return header.position, header.run_id[:15], header.planned_at, header.run_id
 
@@ -168,7 +170,7 @@ def _folded_run(folder: Path) -> str | None:
 
 
 def fresh_run_id(clock: Clock) -> str:
-    """Return a new unique run id, which begins with the time."""
+    """Return a new unique run id, which begins with the time of `clock` in UTC, such as `20260131T235959`."""
     return f"{utc_from_timestamp(clock.now()):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
@@ -181,7 +183,7 @@ def end_planning(db: Connection, values: Mapping[str, str]) -> None:
 
 @command
 def put_balance_meta(db: Connection, values: Mapping[str, str]) -> None:
-    """Write `values`, which contain the account's balance, to the table `meta`, and record that it is up to date.
+    """Write `values`, which contain the account's balance, to the table `meta`; record that this balance is up to date.
 
     The balance counts as up to date until the next request is sent or answered: see `is_balance_current`.
     """

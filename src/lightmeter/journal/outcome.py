@@ -30,9 +30,9 @@ class RowResult:
 
     Attributes:
         seq: Number of the row in the manifest.
-        asset: Position in `all.assets`; None without an asset.
+        asset: Position in the answer's list `all.assets`, from 0; None without an asset.
         name: The asset's name in the answer.
-        error: Why there is no asset; None when there is one.
+        error: Why the answer has no asset for the row; None if it has one.
     """
 
     seq: int

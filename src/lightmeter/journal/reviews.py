@@ -72,9 +72,9 @@ SELECT (SELECT coalesce(max(batch), 0) FROM batches), (SELECT coalesce(max(numbe
 
 
 class Review(NamedTuple):
-    """A person's newest decision about an item, made `at` (seconds since the epoch).
+    """A person's newest decision about an item; `at` is its time in seconds since the epoch.
 
-    `batch` is the number of all decisions made with one click: `withdraw_reviews` withdraws them together.
+    All decisions made with one click have the same `batch`, an id: `withdraw_reviews` withdraws them together.
     """
 
     item_id: str
@@ -88,14 +88,18 @@ class Review(NamedTuple):
 
 
 class ReviewMark(NamedTuple):
-    """Version of a run's review decisions: numbers of the newest batch (made by one click) and newest withdrawal."""
+    """Version of a run's review decisions: ids of the newest batch (decisions made by one click) and withdrawal."""
 
     batch: int = 0
     withdrawal: int = 0
 
 
 class ReviewChanges(NamedTuple):
-    """What has changed in a run's review decisions: the new version, the items, and the newest decisions about them."""
+    """What has changed in a run's review decisions since an earlier version.
+
+    `mark` is the new version, `items` the ids of the items whose decision may have changed, and `reviews` the newest
+    decisions about these items that are not withdrawn.
+    """
 
     mark: ReviewMark
     items: list[str]
@@ -105,7 +109,7 @@ class ReviewChanges(NamedTuple):
 def add_reviews(
     folder: Path, run_id: str, items: Iterable[tuple[str, str]], decision: Decision, by: str, note: str = ""
 ) -> int:
-    """Store one decision (keep, reject or unsure) about items of a run; return a number for `withdraw_reviews`.
+    """Store one decision (keep, reject or unsure) about items of a run; return the batch id for `withdraw_reviews`.
 
     Args:
         folder: The output folder of the run.
@@ -135,7 +139,12 @@ def add_reviews(
 def withdraw_reviews(folder: Path, batch: int, by: str) -> list[str]:
     """Withdraw the decisions that were made together as batch `batch`; return the ids of the batch's items.
 
-    If they are withdrawn already, change nothing.
+    If these decisions are withdrawn already, change nothing.
+
+    Args:
+        folder: The output folder of the run.
+        batch: The batch id, from `add_reviews`.
+        by: Name of the person who withdraws the decisions; stored with the withdrawal.
 
     Raises:
         UsageError: There is no such batch.
@@ -153,7 +162,9 @@ def withdraw_reviews(folder: Path, batch: int, by: str) -> list[str]:
 
 
 def read_reviews(folder: Path, item_ids: Iterable[str]) -> dict[str, Review]:
-    """Return item id → newest decision that is not withdrawn, for the items `item_ids` that have one.
+    """Return item id → newest decision that is not withdrawn, for `item_ids` of the run in `folder`.
+
+    Items without such a decision are left out.
 
     Raises:
         JournalError: `reviews.sqlite` cannot be read.
@@ -166,7 +177,7 @@ def read_reviews(folder: Path, item_ids: Iterable[str]) -> dict[str, Review]:
 
 
 def valid_decisions(folder: Path) -> dict[str, Decision]:
-    """Return item id → newest decision that is not withdrawn, of all decided items.
+    """Return item id → newest decision that is not withdrawn, of all decided items of the run in `folder`.
 
     Raises:
         JournalError: `reviews.sqlite` cannot be read.
@@ -179,7 +190,7 @@ def valid_decisions(folder: Path) -> dict[str, Decision]:
 
 
 def review_batches(folder: Path) -> Iterator[tuple[ReviewMark, list[Review]]]:
-    """Yield, for each item, its newest decision that is not withdrawn, in lists of bounded length.
+    """Yield the newest decision that is not withdrawn of each item of the run in `folder`, in lists of bounded length.
 
     Each list comes with the version of the run's decisions. There is at least one list, which may be empty.
 
@@ -198,7 +209,7 @@ def review_batches(folder: Path) -> Iterator[tuple[ReviewMark, list[Review]]]:
 
 
 def review_mark(folder: Path) -> ReviewMark:
-    """Return the version of a run's decisions, which changes with every decision and every withdrawal.
+    """Return the version of the decisions in a run's folder; it changes with every decision and every withdrawal.
 
     Raises:
         JournalError: `reviews.sqlite` cannot be read.
@@ -210,7 +221,7 @@ def review_mark(folder: Path) -> ReviewMark:
 
 
 def items_since(folder: Path, mark: ReviewMark) -> list[str]:
-    """Return the ids of the items whose decision may have changed since the version `mark`.
+    """Return the ids of the items of the run in `folder` whose decision may have changed since the version `mark`.
 
     Raises:
         JournalError: `reviews.sqlite` cannot be read.

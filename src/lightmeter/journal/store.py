@@ -125,7 +125,10 @@ class Journal:
         self._resources.close()
 
     def call_after_commits(self, callback: Callable[[sqlite.Connection], None] | None) -> None:
-        """Set a function that the writer's thread calls after each commit, before `write` returns; None unsets it."""
+        """Set a function that is called after each commit, before `write` returns; None unsets it.
+
+        The writer's thread calls it with the writer's connection to the journal.
+        """
         self._writer.after_commit = callback
 
     async def write(self, change: Change[T]) -> T:

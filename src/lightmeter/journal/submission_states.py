@@ -1,7 +1,7 @@
 """The life cycle of a submission: one POST, from the decision to send it until its charge is known.
 
-A literal table of (state, event) → state, without I/O. `step` raises for a pair that is not in the table, because
-credits depend on the state.
+The module is a literal table of (state, event) → state, without I/O. `step` raises an error for a pair that is not in
+the table, because a wrong state would make the sums of credits wrong.
 
 - An `acked` submission (accepted, to be polled for) can still lose its answer, and become `uncertain`.
 - An `ambiguous` submission may have been charged, and no balance of the account could prove it. A later balance can.

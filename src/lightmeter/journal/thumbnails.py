@@ -44,7 +44,7 @@ class ThumbnailStore:
 
     Args:
         path: The file; created if it is missing.
-        max_bytes: Most bytes of the file. The oldest thumbnails are removed to hold it; 0 stores none.
+        max_bytes: Maximum size of the file; the oldest thumbnails are removed if it is exceeded. 0 stores none.
     """
 
     def __init__(self, path: Path, max_bytes: int) -> None:

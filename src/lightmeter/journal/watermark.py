@@ -145,7 +145,10 @@ class Watermark:
         self._written = now
 
     def close(self, *, checked: bool = False) -> None:
-        """Flush and close the file; idempotent. `checked` records that the journal is the latest one of the run."""
+        """Flush and close the file; idempotent.
+
+        If `checked`, first record that the journal is the latest one of the run; else leave that mark as it is.
+        """
         file, self._file = self._file, None
         if file is None:
             return
@@ -183,7 +186,7 @@ def write_off(db: sqlite.Connection, credits_: int, requests: int, why: str, at:
         credits_: Most credits that the missing requests can have cost.
         requests: Number of missing requests.
         why: The reason, as a sentence.
-        at: Seconds since the epoch.
+        at: The present time, in seconds since the epoch; stored as the time when the submission was sent.
     """
     db.execute(
         "INSERT INTO submissions (state, hold, assets, sent_at, attempts, error) VALUES (?, ?, 0, ?, ?, ?)",

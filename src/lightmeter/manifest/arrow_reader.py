@@ -37,8 +37,9 @@ _TYPE_RULES: Final[tuple[tuple[Callable[[Any], bool], str, Any], ...]] = (
 def parquet_rows(opened: Any, name: str, types: dict[str, str], options: ReadOptions) -> Iterator[RawRow]:
     """Yield the manifest rows of a Parquet file.
 
-    `opened` is the file, open for reading, and `name` the manifest's name for messages. `types` (column → type) is
-    filled before the first row. `options` names the columns of URLs, ids and kinds (image or video).
+    `opened` is the file, open for reading, and `name` the manifest's name for messages. `types` is filled before the
+    first row: name → type, such as `int64`, of all columns but those of URLs, paths, ids and kinds. `options` names the
+    columns of URLs, ids and kinds (image or video).
 
     Raises:
         ManifestError: the file is not Parquet or is damaged, lacks a needed column, or has two of the same name.
@@ -54,8 +55,9 @@ def parquet_set_rows(files: FileSet, name: str, types: dict[str, str], options: 
     """Yield the manifest rows of several Parquet files; a folder such as `year=2024` adds the column `year`.
 
     Each column gets a type that can hold the values of all files. If a file lacks a column, its rows have null there.
-    `name` is the manifest's name for messages; `types` (column → type) is filled before the first row; `options` names
-    the columns of URLs, ids and kinds (image or video).
+    `name` is the manifest's name for messages. `types` is filled before the first row: name → type, such as `int64`,
+    of all columns but those of URLs, paths, ids and kinds. `options` names the columns of URLs, ids and kinds (image or
+    video).
 
     Raises:
         ManifestError: a file is not Parquet, two files disagree on a column's type, or a needed column is missing.
@@ -83,7 +85,10 @@ def parquet_set_rows(files: FileSet, name: str, types: dict[str, str], options: 
 
 
 def _dataset(files: FileSet, names: list[str], schema: pa.Schema) -> ds.Dataset:
-    """Open Parquet files as one data set with the columns of `schema` and those of folders such as `year=2024`."""
+    """Open the Parquet files `names` of `files` as one data set.
+
+    The data set has the columns of `schema`, and the keys of folders such as `year=2024` as columns.
+    """
     import pyarrow.dataset as ds  # noqa: PLC0415 (imports pandas, which a single file does not need)
 
     shared: dict[str, Any] = {
@@ -100,7 +105,7 @@ def _dataset(files: FileSet, names: list[str], schema: pa.Schema) -> ds.Dataset:
 
 
 def open_stream(source: Any) -> pa.RecordBatchReader | None:
-    """Return an Arrow reader of a DataFrame or other table; None if Arrow cannot hold the table (mixed types)."""
+    """Return an Arrow reader of `source`, a DataFrame or other table; None if Arrow cannot hold it (mixed types)."""
     try:
         return pa.RecordBatchReader.from_stream(source)
     except (pa.ArrowException, TypeError, OverflowError):
@@ -116,7 +121,8 @@ def batch_rows(
         batches: The batches.
         schema: Schema of the batches.
         name: Name of the manifest for messages.
-        types: Column → type; filled, before the first row, for all columns but those of URLs, paths, ids and kinds.
+        types: Column → type, such as `int64`; filled, before the first row, for all columns but those of URLs, paths,
+            ids and kinds.
         options: Names of the columns of URLs, ids and kinds (image or video).
 
     Raises:
@@ -168,7 +174,11 @@ def _json_column(column: Any) -> list[JSON]:
 
 
 def _json_value(value: Any) -> JSON:
-    """Convert one value to JSON: nested values to arrays and objects, other values to strings."""
+    """Convert a value that JSON lacks, or a nested value, to JSON.
+
+    A nested value becomes an array or object. A date becomes text in ISO 8601, bytes become base64, and any other
+    value, such as a decimal, its text. Inside a nested value, integers, floats and booleans stay as they are.
+    """
     if isinstance(value, (list, dict, tuple)):
         converted: JSON = orjson.loads(orjson.dumps(value, default=_json_value, option=orjson.OPT_NON_STR_KEYS))
         return converted

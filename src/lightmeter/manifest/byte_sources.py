@@ -108,7 +108,10 @@ def _uri_parts(uri: str) -> tuple[str, PurePosixPath]:
 
 
 def _is_pattern(text: str) -> bool:
-    """Whether a path has wildcards, or braces as `expand_braces` expands them. In a URI, `?` begins the options."""
+    """Whether a path has wildcards, or braces as `expand_braces` expands them.
+
+    A URI must be given without its options, because the `?` before them would count as a wildcard.
+    """
     return glob.has_magic(_ESCAPED.sub("", text)) or _BRACES.search(text) is not None
 
 
@@ -154,7 +157,9 @@ class HashingReader(io.RawIOBase):
 
 @contextmanager
 def open_raw(location: Location, stdin: IO[bytes] | None = None) -> Iterator[Any]:
-    """Open a manifest for reading its stored bytes, without decompression.
+    """Open a manifest for reading its stored bytes, without decompression; a context manager that yields the stream.
+
+    If the location is standard input, `stdin` is the stream, by default the standard input of the process.
 
     Raises:
         ManifestError: the file is missing or not readable.
@@ -176,14 +181,14 @@ def open_raw(location: Location, stdin: IO[bytes] | None = None) -> Iterator[Any
 
 
 def remote_file_system(location: Location, uri: str = "") -> tuple[Any, str]:
-    """Return the `pyarrow.fs` file system of a URI and the path on it (`remote_files.open_file_system`).
+    """Return the `pyarrow.fs` file system of a URI such as `s3://BUCKET/FILE`, and the path on it, `BUCKET/FILE`.
 
     Args:
         location: The manifest, for messages.
-        uri: The URI, if it is not that of `location`.
+        uri: The URI to open; empty for that of `location`.
 
     Raises:
-        ManifestError: the scheme is unknown, or a package or variable that it needs is missing.
+        ManifestError: the scheme is unknown, http or https, or needs a package or environment variable that is missing.
     """
     if location.text.partition("://")[0].lower() in {"http", "https"}:
         raise cannot_open(location, ValueError("a manifest is not read over HTTP: download it first"))
@@ -201,7 +206,9 @@ def cannot_open(location: Location, error: Exception) -> ManifestError:
 
 
 def decompress(raw: io.RawIOBase, location: Location) -> io.BufferedReader | gzip.GzipFile:
-    """Return a buffered stream of the content, decompressed if the file's name or first two bytes say gzip.
+    """Return a buffered stream of `raw`, decompressed if the name of its file or its first two bytes say gzip.
+
+    `location` is the location of that file.
 
     Raises:
         ManifestError: the content is Parquet under another name or on standard input, or cannot be read.
@@ -273,7 +280,10 @@ class LineReader:
         return b"".join(chunks)
 
     def error(self, message: str, *, hint: str = "", line: int | None = None) -> ManifestError:
-        """Return an error whose message begins with the file's name and `line` (default: the last line read)."""
+        """Return an error whose message begins with the file's name and `line` (default: the last line read).
+
+        `hint` says what the user can do.
+        """
         return ManifestError(f"{self.name}:{max(line or self.number, 1)}: {message}", hint=hint)
 
     def _next_line(self) -> str:

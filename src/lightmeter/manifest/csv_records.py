@@ -124,7 +124,10 @@ def _is_media_name(text: str) -> bool:
 
 
 def opening_line(lines: Sequence[str], delimiter: str) -> int:
-    """Return the index of the line in which the last quoted field of a CSV record with these lines begins."""
+    """Return the index (from 0) of the line in which the last quoted field begins; 0 if no field is quoted.
+
+    `lines` are the lines of one CSV record.
+    """
     opened, state = 0, "start"
     for number, line in enumerate(lines):
         for char in line:

@@ -13,7 +13,7 @@ from lightmeter.manifest.row_parser import RawRow
 
 
 def sequence_rows(source: Iterable[Any]) -> Iterator[RawRow]:
-    """Yield a manifest row for each list element: a string is a URL, a `Path` is a path, a mapping holds the cells.
+    """Yield a manifest row for each element of `source`: a string is a URL, a `Path` a path, a mapping holds the cells.
 
     An element of another type gives a row whose `problem` says that it cannot be analyzed.
     """

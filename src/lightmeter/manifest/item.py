@@ -44,7 +44,7 @@ class Item:
 
 
 def stable_id(identity: str) -> str:
-    """Return the id of a row without its own id: 16 hex digits of BLAKE2b over the canonical URL or path.
+    """Return the id of a row without its own id: 16 hex digits of BLAKE2b over `identity`, its canonical URL or path.
 
     An id has 64 bits: among a million items, two share an id with a probability of 3e-8.
     """

@@ -44,14 +44,16 @@ class ArrowStream(Protocol):
 
 
 def location_of(source: object) -> Location | None:
-    """Return the location of a stored manifest; None for a manifest in memory."""
+    """Return the location of the manifest `source`, a path, a URI or `-`; None if it is in memory, such as a list."""
     if isinstance(source, str | Path):
         return Location(source)
     return Location(Path(source)) if isinstance(source, PathLike) else None
 
 
 def digest_of(source: ManifestSource, options: ReadOptions = _DEFAULTS) -> str:
-    """Return the SHA-256 of a manifest, equal to `ManifestReader.sha256`; files are hashed without parsing their rows.
+    """Return the SHA-256 of a manifest, equal to `ManifestReader.sha256`.
+
+    Files are hashed without parsing their rows. The rows of other manifests are read with `options`.
 
     Raises:
         ManifestError: the manifest cannot be read.
@@ -77,8 +79,9 @@ class ManifestReader:
     videos of each sample are rows (`tar_samples`).
 
     Args:
-        source: The manifest; `ManifestSource` lists what it may be.
-        stdin: Stream for `-`; by default the standard input of the process.
+        source: The manifest: path of a file or folder, glob, URI, or `-` (standard input); list of URLs, `Path`s or
+            dicts; DataFrame or Series.
+        stdin: Stream to read if `source` is `-`; by default the standard input of the process.
         options: Names of the columns of URLs, ids and kinds (image or video); treatment of unclosed quotes.
 
     Attributes:
@@ -147,9 +150,9 @@ class ManifestReader:
         return None if files.filesystem else Path(files.base), self._rows_of_files(files, self._location)
 
     def _rows_of_files(self, files: FileSet, location: Location) -> Iterator[RawRow]:
-        """Yield one row for each media file of a folder or glob, or the rows of its Parquet files.
+        """Yield one row for each media file of a folder or glob, or the rows of its Parquet files or tars.
 
-        After the last row, set the attribute `sha256`, the hash of the list of files.
+        After the last row, set the property `sha256` to `FileSet.digest`. `location` is the folder or glob.
         """
         try:
             if files.kind == "media":

@@ -56,7 +56,7 @@ class ReadOptions:
         return {role: name for role, name in named.items() if name is not None}
 
     def missing(self, names: Iterable[str]) -> str | None:
-        """Return the first column that these options name but a manifest with the columns `names` lacks; else None."""
+        """Return the first column that the user set and that is not among `names`, a manifest's columns; else None."""
         available = list(names)
         return next((wanted for wanted in self.named.values() if _same_name(wanted, available) is None), None)
 
@@ -104,7 +104,10 @@ class ColumnRoles:
 
 @lru_cache(maxsize=256)  # each row of JSON lines may have other columns
 def column_roles(names: tuple[str, ...], options: ReadOptions) -> ColumnRoles:
-    """Return which columns hold the URL, path, id and kind (image or video); `names` are all columns of a manifest."""
+    """Return which columns hold the URL, path, id and kind (image or video).
+
+    `names` are all columns of a manifest; `options` may say which of them have which role.
+    """
     found = {role: _same_name(wanted, names) for role, wanted in options.named.items()}
     if "url" in found:
         found["path"] = found["url"]
@@ -153,6 +156,11 @@ def _target(
 ) -> tuple[str, str | None, str, str | None]:
     """Read the URL or path of a row; if it has both, the URL counts.
 
+    Args:
+        roles: Which columns hold the URL and the path.
+        cells: Column → value of the row.
+        folder: Folder that relative paths start from; None if the manifest is not on this machine.
+
     Returns:
         The URL or path as text, the absolute path of a local file or None, the text from which `stable_id` makes
         the id, and the problem or None.
@@ -175,7 +183,10 @@ def _target(
 
 
 def _local_path(text: str, folder: Path | None) -> tuple[str | None, str | None]:
-    """Return (absolute path, None) for the text of a path cell; (None, reason) if it is not a local path."""
+    """Return (absolute path, None) for the text of a path cell; (None, reason) if it is not a local path.
+
+    Relative paths start from `folder`; None means that the manifest is not on this machine.
+    """
     if "\0" in text or "://" in text:
         return None, "its path is no path of a local file"
     if folder is None and not Path(text).is_absolute():
@@ -184,7 +195,7 @@ def _local_path(text: str, folder: Path | None) -> tuple[str | None, str | None]
 
 
 def _kind(value: JSON) -> tuple[MediaKind | None, str | None]:
-    """Return (image or video, None) for a cell of kinds, (None, problem) if invalid, (None, None) if empty."""
+    """Return (image or video, None) for the cell `value`, (None, problem) if it is invalid, (None, None) if empty."""
     text = value.strip().casefold() if isinstance(value, str) else value
     for kind in MEDIA_KINDS:
         if text == kind:

@@ -93,11 +93,11 @@ class TarMember:
 
     @property
     def path(self) -> str:
-        """The text for the field `path` of an item; `from_path` reads it."""
+        """The member as text, `tar:OFFSET:ARCHIVE#/MEMBER`, for the field `path` of an item; `from_path` reads it."""
         return f"tar:{self.offset}:{quote(self.archive, safe='/:?=&,+@!$()~*')}#/{self.name}"
 
     def copy_to(self, target: Path) -> None:
-        """Write the member's bytes to a new local file.
+        """Write the member's bytes to the new local file `target`.
 
         Raises:
             OSError: the tar cannot be read, is cut off, or no longer has the member at `offset`.
@@ -143,7 +143,7 @@ async def local_file(path: str) -> AsyncIterator[Path]:
 
 
 def size_and_mtime(path: str) -> tuple[object, ...]:
-    """Return size and modification time of the file or tar that the field `path` of an item names.
+    """Return size (bytes) and modification time (epoch nanoseconds) of the file or tar that an item's `path` names.
 
     For a tar at a URI, return a random value instead, so that the tar always counts as changed.
 

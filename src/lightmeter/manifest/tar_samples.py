@@ -29,7 +29,15 @@ _TEXT_SUFFIXES: Final = (".json", ".txt", ".cls")
 
 @dataclass(slots=True)
 class _Sample:
-    """One WebDataset sample, to make manifest rows of: its texts, its media files with their problems, other files."""
+    """One WebDataset sample, from which `rows` makes manifest rows.
+
+    Attributes:
+        key: Common name of the sample's members, without extension.
+        texts: Extension of each text member → its value.
+        media: (extension, member, problem or None) of each picture or video.
+        others: Extensions of all other members.
+        problem: Why no row of the sample can be analyzed; None if nothing is wrong.
+    """
 
     key: str
     texts: dict[str, JSON] = field(default_factory=dict)
@@ -103,7 +111,11 @@ def _samples(stream: HeaderReader, size_bytes: int, archive: str, shown: str) ->
 
 
 def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """Yield the members of a tar without keeping them in memory; raise one of TAR_ERRORS if a header is damaged."""
+    """Yield the members of a tar without keeping them in memory.
+
+    Raises:
+        TAR_ERRORS: a header is damaged; the constant lists what `tarfile` may raise then.
+    """
     end = -1
     while (member := tar.next()) is not None:
         if member.offset <= end or member.size < 0:
@@ -142,7 +154,13 @@ def _add(
 
 
 def _value(suffix: str, content: bytes) -> JSON:
-    """Return the value of a text member: JSON for `.json`, a number for `.cls` if it is one, else the text."""
+    """Return the value of a text member of a tar: JSON for `.json`, a number for `.cls` if it is one, else the text.
+
+    `suffix` is that of the member's name, such as `.json`, and `content` its bytes.
+
+    Raises:
+        ValueError: the content is not valid JSON, or not UTF-8.
+    """
     if suffix == ".json":
         value: JSON = orjson.loads(content)
         return value

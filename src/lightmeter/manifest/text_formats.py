@@ -31,7 +31,8 @@ _BLANK: Final = codecs.BOM_UTF8 + b" \t\r\n"
 def guess_format(lines: LineReader, options: ReadOptions) -> LineFormat:
     """Return the format of a stream without a file name, by its first characters.
 
-    `[` begins a JSON array, `{` JSON lines, and a header with a column of URLs or paths CSV; anything else is text.
+    `[` begins a JSON array, `{` JSON lines, and a header with a column of URLs or paths CSV; anything else is text. The
+    column is named `url` or `path`, or as `options` say.
     """
     if lines.head().lstrip(_BLANK).startswith(b"["):
         return "json"
@@ -176,7 +177,16 @@ def _header_error(lines: LineReader, first: str, delimiters: tuple[str, ...], op
 
 
 def _header(records: RecordReader, lines: LineReader, options: ReadOptions) -> list[str]:
-    """Read and return the column names of a CSV file; a third column without a name is `column_3`."""
+    """Read and return the column names of a CSV file; a third column without a name is `column_3`.
+
+    Args:
+        records: The records of the file, of which none is read yet.
+        lines: The lines of the same file, for errors.
+        options: Names of columns that must exist.
+
+    Raises:
+        ManifestError: the header cannot be parsed, two columns have the same name, or a column in `options` is missing.
+    """
     try:
         names = records.read() or []
     except BrokenRecord as error:
@@ -193,7 +203,10 @@ def _header(records: RecordReader, lines: LineReader, options: ReadOptions) -> l
 
 
 def _delimiter(line: str, candidates: tuple[str, ...], options: ReadOptions) -> str | None:
-    """Return the delimiter with which `line` is a header with a column of URLs or paths; None if there is none."""
+    """Return the first of `candidates` with which `line` is a header with a column of URLs or paths; None without one.
+
+    The column is named `url` or `path`, or as `options` say.
+    """
     return next(
         (delimiter for delimiter in candidates if column_roles(tuple(split_line(line, delimiter)), options).usable),
         None,

@@ -78,7 +78,7 @@ def _transform(picture: Image.Image, transform: InputTransform) -> Image.Image:
 
 
 def transform_array(rgb: NDArray[np.uint8], transform: InputTransform) -> NDArray[np.uint8]:
-    """Transform a picture that is an array, height x width x 3; return `rgb` itself if its size fits."""
+    """Transform a picture that is an array, height x width x 3; return `rgb` itself if it has the right size."""
     height, width = rgb.shape[:2]
     if isinstance(transform, FitWithin):
         has_result_size = max(height, width) <= transform.most_side
@@ -89,9 +89,12 @@ def transform_array(rgb: NDArray[np.uint8], transform: InputTransform) -> NDArra
 
 @dataclass(frozen=True, slots=True)
 class LetterboxedImage:
-    """Picture at the center of a plain `canvas` (height x width x 3), as models of a fixed input size need it.
+    """Picture at the center of a `canvas` of one color, for models whose input has a fixed size.
 
-    The picture's upper left corner (`left`, `top`), `width` and `height` are in pixels of the canvas.
+    Attributes:
+        canvas: The pixels, height x width x 3, 0 to 255.
+        left, top: Upper left corner of the picture, in pixels of the canvas.
+        width, height: Size of the picture on the canvas, in pixels.
     """
 
     canvas: NDArray[np.uint8]
@@ -129,7 +132,7 @@ def stretch(rgb: NDArray[np.uint8], width: int, height: int) -> NDArray[np.uint8
 
 
 def crop_center(rgb: NDArray[np.uint8], width: int, height: int, share: float) -> NDArray[np.uint8]:
-    """Crop the center of a picture with the proportions of the result, and resize it (bicubic) to `width` x `height`.
+    """Crop the center of a picture to the proportions `width` : `height`, and resize it (bicubic) to that size.
 
     Args:
         rgb: The picture, height x width x 3.
@@ -148,7 +151,9 @@ def crop_center(rgb: NDArray[np.uint8], width: int, height: int, share: float) -
 
 @dataclass(frozen=True, slots=True)
 class PixelMapping:
-    """Position of a transformed picture in its original: the pixel (x, y) is at (left + x * across, top + y * down).
+    """Position of a transformed picture in its original.
+
+    Pixel (x, y) of the transformed picture is at (left + x * across, top + y * down) in the original.
 
     Attributes:
         left, top: Corner of the transformed picture, in pixels of the original.

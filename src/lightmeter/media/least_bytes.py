@@ -32,7 +32,10 @@ def _png_bytes(head: bytes) -> int:
 
 
 def _bmp_bytes(head: bytes) -> int | None:
-    """Return the least length in bytes of a BMP file that starts with `head`; None if it is compressed or too short."""
+    """Return the least length in bytes of a BMP file that starts with `head`.
+
+    Return None if the image is compressed or has an old, short header, or if `head` ends before the header does.
+    """
     if len(head) < 14 + _BMP_INFO_HEADER_BYTES or int.from_bytes(head[14:18], "little") < _BMP_INFO_HEADER_BYTES:
         return None
     if int.from_bytes(head[30:34], "little"):

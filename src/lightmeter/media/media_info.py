@@ -46,7 +46,7 @@ class ImageInfo:
     """Metadata of an image.
 
     Attributes:
-        format: One of `IMAGE_FORMATS`.
+        format: Such as `jpeg`; one of `IMAGE_FORMATS`, the supported formats.
         width, height: In pixels, after the EXIF orientation is applied.
         frames: Frames of an animation, 1 for a still image; counting stops at 10,000.
         size_bytes: Length of the encoded content.

@@ -1,1 +1,1 @@
-"""Where the credits of a run went: budget of a key, proofs from account balances, statement, cost by feature."""
+"""Where the credits of a run went: budget of an API key, proofs from account balances, statement, cost by feature."""

@@ -143,11 +143,12 @@ def credits_saved_without(db: sqlite.Connection) -> dict[tuple[str, str], Credit
     """Return by how many credits a run's charges would be lower without one feature of one back end.
 
     The keys are pairs of back end and feature. Savings of several pairs do not add up, because the service rounds up.
-    A saving is a range if the charges fit rounding up each picture and rounding up each request. Return None if some
-    charges fit neither. The number of pictures of each request must be known: `cost_breakdown` tells.
+    A saving is a range if the charges fit both ways of rounding up: each picture, or each request. Return None if the
+    charges fit neither.
 
     Args:
-        db: The journal of the run.
+        db: The journal of the run. The number of pictures of each request must be known: `cost_breakdown` sets
+            `unknown` if it is not.
     """
     meta = get_meta(db)
     prices: dict[str, int] = json.loads(meta.get("prices") or "{}")

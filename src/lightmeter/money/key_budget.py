@@ -32,7 +32,7 @@ _FORMATS: Final[dict[Period, str]] = {"day": "%Y-%m-%d", "week": "%G-W%V", "mont
 
 
 def period_of(at: float, length: Period) -> str:
-    """Return the UTC calendar period that contains a time (epoch seconds), such as `2026-W07`."""
+    """Return the UTC day, week or month that contains the time `at` (epoch seconds), such as `2026-W07` for a week."""
     return f"{utc_from_timestamp(at):{_FORMATS[length]}}"
 
 
@@ -120,7 +120,7 @@ def open_key_budget(
 
 
 def _is_legacy_account(account: str, key: str, base_urls: list[str]) -> bool:
-    """Whether `account` is the name that older versions of lightmeter gave to `key` at one of the base URLs."""
+    """Whether older versions recorded the credits spent with the API key `key` at one of the base URLs as `account`."""
     return any(legacy_ledger_account(one, key) == account for url in base_urls for one in equivalent_base_urls(url))
 
 

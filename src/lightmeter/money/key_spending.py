@@ -36,7 +36,7 @@ class KeySpending:
 
     @property
     def forecast(self) -> int:
-        """Credits spent at the end of the period if the runs go on spending at the pace so far."""
+        """Credits that will be spent by the end of the period if the runs go on spending at the pace so far."""
         return round(self.spent / self.elapsed) if self.elapsed else self.spent
 
 
@@ -64,7 +64,7 @@ def read_key_spending(settings: Settings, now_s: float) -> KeySpending | None:
 
 
 def _elapsed_share(now: datetime, length: Period) -> float:
-    """Return the share of the day, week or month around `now` that has passed, 0 to 1."""
+    """Return the share, 0 to 1, of a period that has passed: the day, week or month (`length`) that contains `now`."""
     start = now.replace(hour=0, minute=0, second=0, microsecond=0)
     if length == "week":
         start -= timedelta(days=start.weekday())

@@ -179,7 +179,12 @@ def _split_charge(total: int | None, holds: dict[int, int]) -> dict[int, int]:
 
 
 def _throttled_notes(result: Reconciliation, by_id: dict[int, WindowSubmission]) -> list[str]:
-    """Return sentences for the user on whether requests that the service refused as too fast (429) were charged."""
+    """Return sentences for the user on whether requests that the service refused as too fast (429) were charged.
+
+    Args:
+        result: What the balances prove.
+        by_id: Submission id → submission, for all requests that `result` is about.
+    """
     throttled = [one for one in result.verdicts if by_id[one.key].throttled and by_id[one.key].state not in _RESOLVABLE]
     if not throttled:
         return []

@@ -80,12 +80,15 @@ class ScreenEstimate:
 
 
 def read_screen_estimate(out: Path, positive: str | None = None) -> ScreenEstimate | None:
-    """Estimate, from a run's tables, what its screen (`--screen`) missed; return None if the run has no screen.
+    """Estimate how many rows the screen (`--screen`) of a run rejected wrongly; return None if the run has no screen.
+
+    A random sample of the rejected rows is paid for and analyzed all the same: the estimate counts which of its answers
+    are positive.
 
     Args:
         out: The output folder.
-        positive: SQL condition over the tables that says which rejected rows the screen missed; None means the run's
-            option `screen_positive`, or if that is not set, the condition that rows had to match to pass the screen.
+        positive: SQL condition over the tables of paid answers that makes a rejected row a missed one. None means the
+            run's option `screen_positive`, or if that is not set, the condition for rows to pass the screen.
 
     Raises:
         JournalError: the folder holds no run.
@@ -125,7 +128,13 @@ def _problem(outcome: ScreenOutcome, condition: RowCondition, options: Options) 
 
 
 def _count(out: Path, condition: RowCondition, items: list[str]) -> tuple[int, int]:
-    """Return how many of the items (by `item_id`) are answered, and how many of these match the condition."""
+    """Return (number of `items` with an answer, number of these whose answer matches `condition`).
+
+    Args:
+        out: The folder of the run.
+        condition: SQL condition over the tables of the run.
+        items: The ids of the items.
+    """
     query = (
         "SELECT count(*) AS answered, count(*) FILTER (matches) AS positives "  # noqa: S608 (the user's own condition)
         f"FROM ({condition.query}) WHERE item_id IN (SELECT unnest($items))"

@@ -34,7 +34,7 @@ class SpendReading:
         held: Credits reserved for requests that may still be charged.
         forecast: Credits expected at the end: `paid`, `held`, and for each image or frame not sent yet the average
             cost so far. None before the first charge.
-        counts: Rows by status.
+        counts: Number of rows by status.
     """
 
     paid: int
@@ -83,7 +83,10 @@ def read_spend(db: sqlite.Connection) -> SpendReading:
 def reached_thresholds(
     thresholds: tuple[SpendThreshold, ...], reading: SpendReading
 ) -> Iterator[tuple[Literal["spent", "forecast"], list[SpendThreshold]]]:
-    """Yield (`spent` or `forecast`, thresholds that the credits spent or forecast reach, the highest first), if any."""
+    """Yield (`spent`, thresholds) and (`forecast`, thresholds): those that `reading` reaches, the highest first.
+
+    A pair is left out if the credits spent, or those forecast, reach no threshold.
+    """
     kinds: tuple[Literal["spent", "forecast"], ...] = ("spent", "forecast")
     for kind in kinds:
         amount = reading.amount(kind)

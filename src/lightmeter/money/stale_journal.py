@@ -46,7 +46,7 @@ def track_watermark(journal: Journal, state_dir: Path, clock: Clock, *, accept: 
     That file, the watermark, is outside of the run's folder. It says how much the journal contains, and is rewritten
     after each commit until the `with` block ends.
     If the watermark cannot be written, log a warning and continue without it. Yield `latest` (the journal is the newest
-    state), `accepted` (the user accepts the journal as it is) or `unknown` (no watermark tells).
+    state), `accepted` (the user accepts the journal as it is) or `unknown` (there is no watermark to compare with).
 
     Args:
         journal: The journal, open for writing.
@@ -101,7 +101,18 @@ def _open(state_dir: Path, run_id: str) -> Watermark | None:
 
 
 def _conflict(known: WatermarkRecord, folder: Path, run_id: str, now: JournalPosition) -> JournalConflict | None:
-    """Return the error for a journal that, by the watermark `known`, is outdated or a copy; None if it is neither."""
+    """Return the error for a journal that is a copy of its run's journal or older than it; None if it is neither.
+
+    It is a copy if the run was last started in another folder, which still holds it. It is older if it contains fewer
+    state changes of requests than the run's journal did.
+
+    Args:
+        known: The content of the watermark file: where the run was last started, and how much its journal contained
+            when the file was last written.
+        folder: Folder of the journal.
+        run_id: Id of the run in the journal.
+        now: How much the journal contains.
+    """
     again = f"lightmeter resume {folder} --accept-journal"
     if _is_copy(known, folder, run_id):
         return JournalConflict(
@@ -120,7 +131,10 @@ def _conflict(known: WatermarkRecord, folder: Path, run_id: str, now: JournalPos
 
 
 def _is_copy(known: WatermarkRecord, folder: Path, run_id: str) -> bool:
-    """Whether the run was last started in another folder that still holds it: then `folder` is a copy."""
+    """Whether the run `run_id` was last started in another folder that still holds it: then `folder` is a copy.
+
+    `known`, the content of the watermark file, names the folder in which the run was last started.
+    """
     last, here = journal_path(known.folder), journal_path(folder)
     try:
         if not last.exists() or last.samefile(here):
@@ -136,7 +150,14 @@ def _assign_new_id(
 ) -> tuple[str, JournalPosition]:
     """Give the run of an outdated or copied journal a new id; return the id, and how much the journal then contains.
 
-    `now` is what the journal contains, `lost` what the run's latest journal did; credits only in `lost` are reserved.
+    If the run spent credits that the journal lacks, record these credits as reserved.
+
+    Args:
+        journal: The journal.
+        former: The present id of the run.
+        now: How much the journal contains.
+        lost: How much the latest journal of the run contained.
+        clock: Source of the time.
     """
     run_id, at = fresh_run_id(clock), clock.now()
 
@@ -174,7 +195,7 @@ async def judge_balance_gap(journal: Journal, check: JournalCheck, gap: int, at:
         journal: The journal, open for writing.
         check: Whether the journal is the latest one, as `track_watermark` found.
         gap: The missing credits, from `balance_gap`.
-        at: The time, in seconds since the epoch.
+        at: Time of the reservation, in seconds since the epoch.
         sole_spender: Whether the user says that nobody else spends from the account.
 
     Returns:

@@ -69,12 +69,12 @@ class Statement:
         paid: Credits charged.
         held: Credits reserved for requests that may have been charged.
         requests: Number of requests.
-        balance_before: Balance of the account before the first request, or None.
-        balance_after: Balance of the account when it was last read, or None.
+        balance_before: Balance of the account before the first request; None if it was not read.
+        balance_after: Balance of the account when it was last read; None if it was not read.
         balance_is_current: Whether `balance_after` was read after the last request.
         reconciliation: What the two balances prove; None if one is missing, or `balance_is_current` is false.
-        price_per_picture: Price of one image, from the charges and the price table.
-        rounding: Where the service rounds up; None while that is unknown.
+        price_per_picture: Credits for a request with one image, from the charges and the price table.
+        rounding: Whether the service rounds up each image or each request; None while that is unknown.
         drifts: Charges that contradict earlier charges.
         saved: Credits that the run did not have to spend.
         shares: Credits paid by back end and feature.
@@ -209,7 +209,7 @@ class Statement:
 
 
 def read_statement(out: Path) -> Statement:
-    """Return the statement of the run in a folder.
+    """Return the credit statement of the run in the folder `out`.
 
     Raises:
         JournalError: the folder holds no run.
@@ -243,10 +243,10 @@ def read_statement(out: Path) -> Statement:
 
 
 def requests_frame(out: Path) -> pd.DataFrame:
-    """Return an Arrow-backed table with a row for each request: credits reserved and paid, and the balance after it.
+    """Return an Arrow-backed DataFrame with a row for each request of the run in the folder `out`.
 
-    Columns: submission_id, request_id, state, assets, credits_held, credits_paid, credits_remaining, sent_at and
-    answered_at (UTC), note.
+    Columns: submission_id, request_id, state, assets (their number), credits_held, credits_paid, credits_remaining,
+    sent_at and answered_at (UTC), note.
 
     Raises:
         JournalError: the folder holds no run.

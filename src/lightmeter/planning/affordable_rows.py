@@ -34,12 +34,12 @@ class RowRange:
 
 
 def affordable_rows(db: sqlite.Connection, per_image_milli: int, credits_: int, retry_milli: int = 0) -> RowRange:
-    """Return how many rows to be sent `credits_` pay for, in the send order (by default, that of the manifest).
+    """Return how many of a plan's pending rows the amount `credits_` pays for, if they are sent in the send order.
 
-    The upper price of a row assumes its maximum number of frames, each rounded up to whole credits. The lower price
-    assumes its minimum number of frames, and one rounding for all rows together, but one for each frame that has a
-    request of its own. `low` counts only the rows before the first one without an upper price, such as a video of
-    unknown length without a frame limit.
+    The upper price of a row assumes its maximum number of frames, with the price of each rounded up to whole credits.
+    The lower price assumes its minimum number of frames, and rounds up only the sum over all rows; but a frame that is
+    sent alone is always rounded up. `low` counts only the rows before the first one without an upper price, such as a
+    video of unknown length without a frame limit.
 
     Args:
         db: The journal with the rows of the plan.
@@ -63,10 +63,11 @@ def affordable_rows(db: sqlite.Connection, per_image_milli: int, credits_: int, 
 
 
 def rows_within_budget(db: sqlite.Connection, per_image_milli: int, budget: int, retry_milli: int = 0) -> RowRange:
-    """Return how many rows a run with a budget pays for if it sends cheaper rows after one that is too expensive.
+    """Return how many rows a budget pays for if the run skips too expensive rows and goes on with later, cheaper ones.
 
     A run does so with `sample="order"`. If the price of each row is exact, so is the number of rows. Otherwise `low` is
-    that of `affordable_rows`, and `high` counts the cheapest rows at their lower prices.
+    the number of rows that the budget pays for in the send order if each costs the most that it can (as computed by
+    `affordable_rows`), and `high` the number of the cheapest rows that it pays for if each costs the least that it can.
 
     Args:
         db: The journal with the rows of the plan.
@@ -90,12 +91,12 @@ def rows_within_budget(db: sqlite.Connection, per_image_milli: int, budget: int,
 
 
 def _least_price(frames: int, per_image_milli: int, *, single: bool) -> int:
-    """Return the least millicredits of a row with `frames` frames; `single`: each is rounded up to whole credits."""
+    """Return the least millicredits of a row with `frames` frames; if `single`, each is rounded up to whole credits."""
     return frames * (whole_credits(per_image_milli) * MILLICREDITS if single else per_image_milli)
 
 
 def _count_cheapest(prices: Counter[int], credits_: int) -> int:
-    """Return how many rows, the cheapest first, `credits_` pay for; `prices`: millicredits → rows."""
+    """Return how many rows `credits_` pay for, cheapest first; `prices` counts the rows by price in millicredits."""
     count, left = 0, credits_ * MILLICREDITS
     for price, rows in sorted(prices.items()):
         paid = min(rows, left // price) if price else rows

@@ -191,7 +191,17 @@ def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
 
 
 def _plan_again(path: Path, head: dict[str, Any], settings: Settings) -> Plan:
-    """Plan the manifest of a plan file of version 1, which has no rows, with the options in the file."""
+    """Plan the manifest of a plan file of version 1, which has no rows, with the options in the file.
+
+    Args:
+        path: The plan file.
+        head: Its content, parsed.
+        settings: The user's settings.
+
+    Raises:
+        SettingsError: the file is not a plan file.
+        PlanChanged: the content of the manifest, or the price of a picture, is no longer that in the file.
+    """
     try:
         name, digest = head["manifest"]["name"], head["manifest"]["sha256"]
         price = int(head["price_per_image_millicredits"])
@@ -238,7 +248,13 @@ async def refresh_service_info(plan: Plan, settings: Settings | None = None) -> 
 
 
 def _restore(saved: PlanFile, journal: Journal, settings: Settings) -> None:
-    """Write the rows of a plan file, and the cached answers that they use, into an empty journal."""
+    """Write the rows of a plan file, and the cached answers that they use, into an empty journal.
+
+    `settings` name the folder of the cached answers.
+
+    Raises:
+        PlanChanged: an answer is no longer cached, or the number of rows differs from that in the head of the file.
+    """
     rows, done = saved.read_rows(), 0
     while chunk := list(islice(rows, CHUNK_ROWS)):
         journal.submit(restore_rows([row for row, _ in chunk])).result()
@@ -251,7 +267,11 @@ def _restore(saved: PlanFile, journal: Journal, settings: Settings) -> None:
 
 
 def _with_planned_service(saved: PlanFile, options: Options, settings: Settings) -> Options:
-    """Return the options with the plan's base URL; raise PlanChanged if only options or settings have one."""
+    """Return the options with the base URL in the plan file `saved`; None there means the embedded service.
+
+    Raises:
+        PlanChanged: the plan is for the embedded service, but the options or the settings now have a base URL.
+    """
     planned, now = saved.head["base_url"], options.base_url or settings.base_url
     if planned is None and now is not None:
         raise PlanChanged(
@@ -280,7 +300,10 @@ def _check_manifest(saved: PlanFile) -> None:
 
 
 def _checked_meta(saved: PlanFile, prices: dict[str, str]) -> dict[str, str]:
-    """Return the values of a plan file, such as the manifest's name, that a run's journal stores in its table `meta`.
+    """Return the name-value pairs for the table `meta` of a run's journal: `prices`, and values from a plan file.
+
+    The plan file gives, for example, the name and the hash of the manifest. `prices` are those of today, from
+    `price_meta`.
 
     Raises:
         PlanChanged: the price of an image in `prices` differs from that in the plan file.

@@ -24,8 +24,8 @@ def frames_by_length(
 ) -> Sequence[tuple[str | None, int | None, int, int | None]]:
     """Return how many frames would be captured from one image, and from one video of each length, in a plan.
 
-    Each tuple is (`image`, `video` or None if unknown; length in seconds or None; fewest frames; most frames or None
-    if unlimited).
+    Each tuple is (`image`, `video` or None if unknown; length in seconds, rounded up, or None for an image or an
+    unknown length; fewest frames; most frames or None if unlimited).
     """
     lengths = [(kind, seconds) for kind, seconds, _, _ in sendable_lengths(db)]
     frames = [frame_range(*length, options.capture_interval, options.max_frames) for length in lengths]

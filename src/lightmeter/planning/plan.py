@@ -73,11 +73,11 @@ class Plan:
         rows: Number of rows.
         counts: Number of rows by status. A run would send `pending` rows; `ok` rows have a cached answer of an earlier
             run.
-        reasons: Why the other rows would not be sent.
-        credits: The price; `high` is None if max_frames is 0 and the length of a video is unknown.
+        reasons: Why rows would not be sent, with the number of rows for each reason.
+        credits: The price; `high` is None if `max_frames` is 0 (no limit) and the length of a video is unknown.
         saved: Price range of the rows that have a cached answer, which the run does not pay again.
-        skipped_credits: The most that the rows skipped by pre-checks would have cost, if the service charged for
-            all of them.
+        skipped_credits: Price of the rows that pre-checks skip: from 0, because the service might not charge for them,
+            to their full price.
         price_per_image_milli: Millicredits for an image or frame, before rounding.
         frame_savings: What the run saves by sending only frames of videos; None if it sends no video so.
         retry_per_image_milli: Millicredits to repeat the user's question (`--ask`) about an image or frame after an
@@ -93,7 +93,7 @@ class Plan:
         needs_consent: What the user must allow (`--yes`) before a run, such as no frame limit, a sentence each.
         service: The balance and the back ends that the service reported before the rows were read.
         folder: The temporary folder with the rows. It is removed when `folder_owner` is garbage-collected.
-        folder_owner: The temporary folder as an object. Plans with the same rows share it.
+        folder_owner: The object that removes the temporary folder at its end. Plans with the same rows share it.
         rounding: What the service says that it rounds up to whole credits; None if it does not say.
     """
 
@@ -138,7 +138,7 @@ class Plan:
 
     @property
     def saved_by_near_duplicates(self) -> CreditRange:
-        """What the run would pay for the rows whose image looks the same as an earlier row's."""
+        """What the run saves by not paying for the rows whose image looks the same as an earlier row's."""
         return price_range(self.least_charged_milli, FrameRange(self.near_duplicates, self.near_duplicates))
 
     @property
@@ -194,7 +194,7 @@ class Plan:
 
     @property
     def skipped_sentence(self) -> str | None:
-        """What the rows that the pre-checks skip would cost, as a sentence; None if they would cost nothing."""
+        """Sentence on the credits that the pre-checks save by skipping rows; None if they save nothing."""
         most = self.skipped_credits
         return None if most.high == 0 else f"The checks skip rows, which saves {most}."
 
@@ -277,7 +277,7 @@ class Plan:
 
         Raises:
             SettingsError: an option is wrong (the message names it), or the service lacks a back end.
-            UsageError: the option needs the rows to be checked or screened again: see `changed_options`.
+            UsageError: the option needs the rows to be checked or screened again: see `check_rows_stay_valid`.
         """
         options = parse_options(**{**self.options.model_dump(), **changes})
         check_rows_stay_valid(self.options, options, is_screened=self.screen is not None)

@@ -64,7 +64,7 @@ class PlanFile:
     rows_path: Path | None
 
     def read_rows(self) -> Iterator[PlanFileRow]:
-        """Yield the rows, in the order of the manifest.
+        """Yield the rows, in the order of the manifest, each with its cached answer or None.
 
         Raises:
             PlanChanged: the rows were changed after the plan was saved.
@@ -107,7 +107,7 @@ def write_plan_file(path: Path, head: dict[str, Any], rows: Iterable[PlanFileRow
     Args:
         path: Path of `plan.json`.
         head: Everything except the rows, as plain JSON values.
-        rows: The rows, in the order of the manifest.
+        rows: The rows, in the order of the manifest, each with its cached answer or None.
     """
     lines = (_format_row(*row) for row in rows)
     first = list(islice(lines, MAX_INLINE_ROWS + 1))
@@ -178,7 +178,10 @@ def _check_digest(saved: str | None, found: str, path: Path) -> None:
 
 
 def _format_row(row: PlannedRow, answer: tuple[int, str | None, str] | None) -> bytes:
-    """Return a row of a plan, with its cached answer if it has one, as a line of JSON without null fields."""
+    """Return a row of a plan, with its cached answer if it has one, as a line of JSON without null fields.
+
+    `answer` is (position of the row's image or video in the cached answer, its name there, SHA-256 of that answer).
+    """
     fields: dict[str, Any] = {"row": row.seq, "id": row.item_id, "url": row.url, "status": row.status}
     fields.update((name, value) for name in _COPIED_FIELDS if (value := getattr(row, name)) is not None)
     fields["pictures"] = [row.frames_low, row.frames_high]

@@ -143,7 +143,7 @@ async def preflight(
 
 
 def require_api_key(base_url: str, settings: Settings) -> SecretStr:
-    """Return the user's API key; raise SettingsError if none is set."""
+    """Return the user's API key for the service at `base_url`; raise SettingsError if none is set."""
     if settings.api_key is None:
         raise SettingsError(
             f"There is no key for {base_url}.", hint="Set LIGHTMETER_API_KEY to the key of your account."
@@ -152,7 +152,7 @@ def require_api_key(base_url: str, settings: Settings) -> SecretStr:
 
 
 async def fetch_balance(client: Client) -> int | None:
-    """Return the balance in credits; None if the service refuses the request as too fast (429).
+    """Request the account's balance in credits; return None if the service refuses the request as too fast (429).
 
     Raises:
         AccessDenied: the service does not accept the key.

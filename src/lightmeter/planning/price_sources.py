@@ -39,8 +39,9 @@ def with_prices_from_settings(options: Options, settings: Settings) -> Options:
 def rates_for(options: Options, settings: Settings, service: ServiceInfo | None = None) -> RateTable:
     """Return the price table for the plan of a run with these options.
 
-    Prices that a service lists with its back ends override the shipped table; the user's own prices override both. The
-    embedded service charges by the shipped table: for its back ends, the higher of its price and the user's counts.
+    Prices that a service lists with its back ends override the shipped table; the user's own prices override both. But
+    the embedded service charges by the shipped table. So its back ends get the higher of the table's price and the
+    user's price, unless `OwnPrices.free` says that it charges the user's prices, which are then 0.
 
     Args:
         options: The options of the run.

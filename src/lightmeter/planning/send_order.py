@@ -33,7 +33,7 @@ def check_sample_column(options: Options, columns: Iterable[str]) -> None:
 
     Args:
         options: The options of the run.
-        columns: The manifest's additional columns. In JSON manifests, those of the rows that were read first.
+        columns: The manifest's additional columns. For a JSON manifest, only columns of the first rows may be known.
     """
     if options.sample_column is not None:
         check_column("sample", options.sample_column, columns)
@@ -99,9 +99,10 @@ def _apportion(strata: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[n
 
     A stratum is all rows with one value in the column that the option `sample` names.
 
-    This is Adams's method of apportionment: the row with the random rank j in a stratum of n rows comes at j / n. Of
-    divisor methods like this one, none takes a row from a stratum when n grows: M. L. Balinski and H. P.
-    Young, "Fair Representation", 1982. Of equal quotients, the larger stratum comes first.
+    This is Adams's method of apportionment: rows are sorted by j / size, where j is the random rank of the row in its
+    stratum (from 0) and size is the number of rows in the stratum. Of equal quotients, the larger stratum comes first.
+    With such a divisor method, a larger n never gives a stratum fewer rows: M. L. Balinski and H. P. Young, "Fair
+    Representation", 1982.
 
     Args:
         strata: The number of each row's stratum.
@@ -117,9 +118,10 @@ def _spread(hashes: NDArray[np.uint64], keys: NDArray[np.uint64]) -> NDArray[np.
     """Return sort keys that order rows so that the first n, for any n, have few similar perceptual hashes.
 
     For each of the four 16-bit parts of a row's hash, count the rows with the same part and a smaller random number.
-    The largest of these counts is the sort key; of equal ones, the counts for the eight 8-bit parts decide. Hashes that
-    differ in fewer bits than there are parts agree in a part: M. Norouzi, A. Punjani and D. J. Fleet, "Fast search in
-    Hamming space with multi-index hashing", 2012.
+    The largest of these four counts is the sort key. If it is equal for two rows, the largest of the eight counts for
+    8-bit parts decides. This finds similar hashes, because two hashes that differ in fewer bits than there are parts
+    have an equal part: M. Norouzi, A. Punjani and D. J. Fleet, "Fast search in Hamming space with multi-index hashing",
+    2012.
 
     Args:
         hashes: The perceptual hash of each row.

@@ -194,7 +194,8 @@ class Checker:
     async def _check_allowed_url(self, item: Item, expected: MediaKind | None, host: HostLimit) -> CheckResult:
         """Check the URL of a row that is `expected` to be an image or a video (None: unknown).
 
-        The URL is not requested if robots.txt disallows it and the mode of `RobotsPolicy` makes that an error.
+        `host` limits the requests to the host of the URL. The URL is not requested if robots.txt disallows it and the
+        mode of `RobotsPolicy` makes that an error.
         """
         opt_out = None if self._robots_files is None else await self._robots_files.opt_out(item.url, host)
         if opt_out is None:

@@ -36,9 +36,10 @@ class DecodedImage:
         findings: Problems and facts that the checks found.
         width: In pixels, after the image is turned upright; None if the header cannot be read.
         height: In pixels, upright; None if the header cannot be read.
-        perceptual_hash: See `media.perceptual_hash`; None if the image was not decoded.
+        perceptual_hash: 64 bits that are similar for images that look similar; None if the image was not decoded.
         thumbnail: The image as a small JPEG; None if it was not decoded.
-        fingerprint: See `media.fingerprint`; None if the image was not decoded or shows too little.
+        fingerprint: Tiny copy that tells whether two images look the same (`media.fingerprint`); None if the image was
+            not decoded or is nearly blank.
     """
 
     findings: tuple[Finding, ...]

@@ -1,7 +1,7 @@
 """How many requests the pre-checks send to one host at once: a limit for each host that adapts to its responses.
 
 The limit doubles with every round of quick responses, up to the maximum. It shrinks when responses get slow or the host
-refuses requests. A host that did not answer many requests in a row gets none for a while.
+refuses requests. After many requests in a row without an answer, the host gets no requests for a while.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class HostLimit:
             try:
                 await turn
             except asyncio.CancelledError:
-                self._wake_up()  # the next one, in place of this
+                self._wake_up()  # another waiting task gets this turn
                 raise
         self.in_flight += 1
         try:
@@ -83,7 +83,8 @@ class HostLimit:
     def answered(self, seconds: float | None, now_s: float) -> None:
         """Record that the host responded after `seconds`: a slow response lowers its limit, a quick one may raise it.
 
-        If `seconds` is None, the time says nothing about the host, and the limit stays the same.
+        If `seconds` is None, the time says nothing about the host, and the limit stays the same. `now_s` is the present
+        time of a monotonic clock.
         """
         self._failures = 0
         if seconds is None:
@@ -95,11 +96,15 @@ class HostLimit:
             self.limit = min(self.limit + 1, self._max_limit)
 
     def refused(self, now_s: float) -> None:
-        """Record that the host refused a request because it gets too many: lower the limit on requests to it."""
+        """Record that the host refused a request at `now_s` (monotonic) because it gets too many: lower its limit."""
         self._shrink(0.5, now_s)
 
     def failed(self, reason: str, now_s: float) -> None:
-        """Record why the host did not answer a request: lower its limit; after many in a row, skip the host a while."""
+        """Record why the host did not answer a request, and lower its limit.
+
+        After `MAX_FAILURES` requests in a row without an answer, skip the host for `SKIP_S` seconds from `now_s`, the
+        present time of a monotonic clock.
+        """
         self._failures += 1
         self._last_failure = reason
         self._shrink(0.5, now_s)
@@ -107,11 +112,18 @@ class HostLimit:
             self._skip_until_s = now_s + SKIP_S
 
     def skip_reason(self, now_s: float) -> str | None:
-        """Return why the last request to the host failed, while the host is skipped after many failures; else None."""
+        """Return why the last request to the host failed, if the host is skipped after many failures; else None.
+
+        `now_s` is the present time of a monotonic clock.
+        """
         return self._last_failure if now_s < self._skip_until_s else None
 
     def _shrink(self, factor: float, now_s: float) -> None:
-        """Multiply the limit on requests by `factor` (below 1), unless it was lowered less than a response time ago."""
+        """Multiply the limit on requests by `factor` (below 1), unless it was lowered a moment ago.
+
+        A moment is the time of the quickest response, or a second if that is less. `now_s` is the present time of a
+        monotonic clock.
+        """
         if now_s - self._shrunk_at_s >= min(self._quickest_s, 1.0):
             self._shrunk_at_s = now_s
             self.limit = max(1.0, self.limit * factor)

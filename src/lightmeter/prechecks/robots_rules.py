@@ -51,9 +51,10 @@ DEFAULT_POLICY: Final = RobotsPolicy()
 
 
 def opt_out_directive(headers: Iterable[str]) -> str | None:
-    """Return the directive in the values of `X-Robots-Tag` that denies use by AI, such as `noai`; None without one.
+    """Return the directive that denies use by AI, such as `noai`, in `X-Robots-Tag` headers; None if there is none.
 
-    A directive after the name of another robot (`otherbot: noai`) does not count.
+    `headers` are the values of these headers. A directive after the name of another robot (`otherbot: noai`) does not
+    count.
     """
     for value in headers:
         is_meant = True
@@ -105,7 +106,7 @@ class RobotsRules:
 
 
 def _lines(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the name (in lower case) and the value of each line `name: value`, without comments."""
+    """Yield the name (in lower case) and the value of each line `name: value` of a robots.txt, without comments."""
     for line in re.split(r"[\r\n]+", text.removeprefix("\ufeff")):
         name, colon, value = line.partition("#")[0].partition(":")
         if colon:

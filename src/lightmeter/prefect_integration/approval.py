@@ -44,16 +44,16 @@ class Approval(RunInput):
 
 
 def price_of_rest(out: Path) -> CreditRange:
-    """Return what the rows of the run in `out` cost that are not sent yet, by the prices of its plan."""
+    """Return the price of the rows that the run in `out` has not sent yet, by the prices of its plan."""
     header = read_run_header(out)
     with open_read_only(out) as db:
         return run_price(header.least_charged_milli, *frames_to_send(db, UNSENT), header.retry_per_image_milli)
 
 
 def most_credits(price: CreditRange, summary: RunSummary) -> int | None:
-    """Return the most credits that a run can still spend: the upper price or, if less, what its budget leaves.
+    """Return the most credits that a run can still spend: the lower of the upper price and the rest of the budget.
 
-    None if the price has no upper end and there is no budget.
+    Return None if the price has no upper end and there is no budget.
     """
     budget_left = None if summary.budget is None else max(0, summary.budget - summary.paid - summary.held)
     bounds = [bound for bound in (price.high, budget_left) if bound is not None]
@@ -61,15 +61,15 @@ def most_credits(price: CreditRange, summary: RunSummary) -> int | None:
 
 
 async def approve_run(out: Path, above: int, hours: float, manifest: str) -> State[Any] | None:
-    """Ask a person if the planned run in `out` may cost more than `above` credits.
+    """Ask a person for approval of the planned run in `out` if it may still spend more than `above` credits.
 
-    Return None if the run may start, else the failed state of the flow run.
+    Return None if the run may start, with or without approval, else the failed state of the flow run.
 
     Args:
         out: The output folder of the run.
-        above: Credits that need no approval.
+        above: Most credits that need no approval.
         hours: Hours to wait for the answer.
-        manifest: The row of the Markdown table of the plan that names the manifest.
+        manifest: Row of a Markdown table that names the manifest; shown to the person above the rows of `plan_lines`.
     """
     price, summary = price_of_rest(out), summarize(out)
     most = most_credits(price, summary)
@@ -81,7 +81,7 @@ async def approve_run(out: Path, above: int, hours: float, manifest: str) -> Sta
 
 
 def _needs_approval(most: int | None, above: int) -> bool:
-    """Return whether a run that may spend `most` credits (None: not known) may spend more than `above`."""
+    """Return whether a run that may spend `most` credits may spend more than `above`; true if `most` is None."""
     return most is None or most > above
 
 
@@ -115,7 +115,7 @@ async def ask_for_approval(most: int | None, above: int, hours: float, plan: lis
 
     Args:
         most: The most credits that the run may spend; None if that is not known.
-        above: Credits that need no approval.
+        above: Most credits that need no approval.
         hours: Hours to wait for the answer.
         plan: What the form shows about the plan: rows of a Markdown table with two columns.
     """

@@ -32,7 +32,7 @@ _TOTALS: Final = {name: f"{name} (run's total)" for name in ("paid", "requests",
 
 
 async def show_results(run: Run, name: str, tables: dict[str, int], now: Spent) -> None:
-    """Write the artifacts of a run: summary, statement, and pictures of its tags and colors, if it has any.
+    """Write the artifacts of a run: summary, statement of its credits, and pictures of any tags and colors.
 
     Args:
         run: The run, with its tables.
@@ -101,7 +101,7 @@ def palette_as_markdown(colors: Sequence[tuple[str, float]]) -> str:
 
 
 def _picture(title: str, height: int, shapes: Iterable[str]) -> str:
-    """Return SVG shapes as an image in Markdown, with the picture itself in a data URI."""
+    """Return SVG shapes as an image in Markdown, in a data URI; `height` is in pixels, `title` the alternative text."""
     style = 'font-family="sans-serif" font-size="12" fill="#888"'
     svg = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" {style}>{"".join(shapes)}</svg>'
     return f"![{title}](data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})"
@@ -113,7 +113,7 @@ def _markdown(picture: str, head: tuple[str, str], rows: Iterable[tuple[str, str
 
 
 def _cell(text: str) -> str:
-    """Return a text from data as the content of a cell of a Markdown table."""
+    """Return an untrusted text in one line, escaped for a cell of a Markdown table."""
     return esc(" ".join(text.split())).replace("|", "\\|")
 
 

@@ -19,7 +19,7 @@ FORECAST_FROM: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class BudgetCheck:
-    """The account's balance and the key's spending (None without a key budget) in credits, to compare with limits."""
+    """The account's balance in credits, and what the API key has spent (`key`; None if the key has no budget)."""
 
     base_url: str
     balance: int
@@ -39,7 +39,9 @@ class BudgetCheck:
         }
 
     def alerts(self, min_balance: int, min_left_percent: float) -> Iterator[tuple[str, str]]:
-        """Yield (name of an event, a sentence) for each limit that the balance, spending or forecast breaks.
+        """Yield (name of an event, a sentence) for each problem with the balance or the key's budget.
+
+        A problem is a low balance, too little left of the budget, or a pace of spending that will exceed the budget.
 
         Args:
             min_balance: Least credits that the account should have.

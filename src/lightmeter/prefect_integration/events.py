@@ -78,7 +78,7 @@ def events_table() -> str:
 
 
 def emit_event(name: str, subject: str, **payload: Value) -> None:
-    """Send an event to Prefect; if that fails, log a warning, because the run itself is well.
+    """Send an event to Prefect. If that fails, log a warning instead of raising: the run itself has not failed.
 
     Args:
         name: One of `EVENTS`.

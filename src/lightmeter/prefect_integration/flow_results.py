@@ -33,7 +33,7 @@ def failed_state(error: LightmeterError, name: str | None = None) -> State[Any]:
 
 
 async def write_artifact(artifact: Awaitable[T]) -> T | None:
-    """Write an artifact for Prefect's web page; if that fails, log a warning, because the run itself is well."""
+    """Write an artifact for Prefect's web page and return its result; if that fails, log a warning and return None."""
     try:
         return await artifact
     except Exception as error:  # noqa: BLE001 (whatever it is)
@@ -53,7 +53,7 @@ async def write_table(key: str, rows: list[dict[str, Any]], description: str) ->
 
 
 def warn_of_credentials(name: str, value: str) -> None:
-    """Log a warning if the value of a flow's parameter holds credentials, because Prefect stores parameters."""
+    """Log a warning if `value`, that of the parameter `name`, holds credentials, because Prefect stores parameters."""
     if has_credentials(value):
         get_run_logger().warning(
             "The parameter %s holds credentials, and Prefect stores parameters as they are. "

@@ -16,20 +16,20 @@ from lightmeter.prefect_integration.events import emit_event
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Number of credits that a run has paid, and of POST requests that the run has sent."""
+    """Number of credits paid and of POST requests sent, by a whole run or during one flow run of it."""
 
     paid: int = 0
     requests: int = 0
 
     @property
     def payload(self) -> dict[str, int]:
-        """The values `paid_now` and `requests_now` of an event: credits and requests of this flow run alone."""
+        """The values `paid_now` and `requests_now` of an event; use it only for what one flow run has spent."""
         return {"paid_now": self.paid, "requests_now": self.requests}
 
 
 @dataclass(frozen=True, slots=True)
 class RunTotals:
-    """What the run in a folder had spent when `read_totals` was called; `run_ids` is empty if there was no run."""
+    """What the run in a folder had spent when `read_totals` was called; `run_ids`, its ids, is empty without a run."""
 
     run_ids: tuple[str, ...] = ()
     spent: Spent = Spent()
@@ -72,7 +72,7 @@ def emit_outcome(run: Run, state: State[Any] | None, now: Spent) -> None:
 
 
 def emit_failure(out: str, state: State[Any], now: Spent) -> State[Any]:
-    """Send the event `lightmeter.run.failed` of a flow run that failed before its run had an outcome; return `state`.
+    """Send the event `lightmeter.run.failed` for a flow run that an error or a refused approval ended; return `state`.
 
     Args:
         out: The output folder.

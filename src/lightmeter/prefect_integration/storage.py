@@ -29,10 +29,10 @@ class TableStorageBlock(Block):
     Attributes:
         location: A folder, or a URI such as `s3://bucket/prefix`.
         table_format: Parquet files or Delta Lake tables.
-        access_key_id: The id of an S3 key.
-        secret_access_key: The S3 key. Prefect encrypts it.
-        region: The region of an S3 bucket.
-        endpoint_url: The address of a store that speaks S3.
+        access_key_id: The id of an S3 key; None means the key in the worker's environment.
+        secret_access_key: The S3 key. Prefect encrypts it. None if `access_key_id` is None.
+        region: The region of an S3 bucket; None leaves it to the S3 library.
+        endpoint_url: The address of a store with the S3 protocol; None means Amazon S3.
 
     Example:
         Copy the tables in an output folder:

@@ -22,7 +22,10 @@ _MAX_FOLDER: Final = 400
 
 
 def asset_key(out: Path, table: str) -> str:
-    """Return the key of a table as an asset: the URI of its folder, with `_` for characters that Prefect forbids."""
+    """Return the key of the Prefect asset for a table of the run in the folder `out`: the URI of the table.
+
+    `_` replaces characters that Prefect forbids. Of a long path, only the end is kept.
+    """
     folder = _NOT_IN_KEYS.sub("_", out.absolute().as_posix())[-_MAX_FOLDER:]
     return f"file://{folder}/tables/{table}"
 
@@ -35,11 +38,13 @@ def run_tables(out: Path) -> tuple[str, ...]:
 
 
 def write_tables(out: Path, *, whole: bool = False) -> dict[str, int]:
-    """Write the Parquet tables from the journal, as a task run that updates their assets; return table → rows.
+    """Write the Parquet tables from the journal, as a task run that updates their assets.
+
+    Return the number of rows by table.
 
     Args:
         out: The output folder of the run.
-        whole: Whether to write all tables anew.
+        whole: Whether to write all tables anew, even if it would be enough to add new rows.
     """
     run_id = read_run_header(out).run_id
     keys = {table: asset_key(out, table) for table in run_tables(out)}

@@ -160,7 +160,7 @@ class _Segment:
 
     @property
     def unexplained(self) -> int:
-        """Part of `missing` that answered requests cannot explain: unanswered ones or other users have cost it."""
+        """Credits in `missing` that answered requests cannot have cost: other requests or other users spent them."""
         return max(0, self.missing - self.unreported)
 
 
@@ -222,9 +222,13 @@ def _prove_nothing(window: BalanceWindow, expected: int, missing: int, why: str,
 
 
 def _judge(window: BalanceWindow, segments: list[_Segment], expected: int, *, sole_spender: bool) -> Reconciliation:
-    """Return what balances prove about requests without an answer; no balance may be above the one before.
+    """Return what balances prove about requests without an answer, if no credits were added to the account.
 
-    `expected` is what the last balance would be if no request without an answer had been charged.
+    Args:
+        window: The balances and the requests between them.
+        segments: The requests of `window`, split at each balance.
+        expected: What the last balance would be if no request without an answer had been charged.
+        sole_spender: Whether nobody else spends from the account, as the user says.
     """
     charged = _must_be_charged(segments)
     capacities = accumulate(sum(one.hold for one in segment.uncertain) for segment in segments)
@@ -253,9 +257,11 @@ def _judge(window: BalanceWindow, segments: list[_Segment], expected: int, *, so
 def _must_be_charged(segments: Sequence[_Segment]) -> set[int] | None:
     """Return the keys of the requests without an answer that must have been charged if nobody else spends.
 
-    Return None if all requests without an answer cannot have cost the missing credits, so that somebody else spent. A
-    request must have been charged if, at any known balance, the other requests sent before that balance cannot have
-    cost the credits missing so far. A request is charged only once, so it does not explain credits missing later.
+    `segments` are the requests between consecutive balances, oldest first. Return None if even all requests without an
+    answer together cannot have cost the missing credits: then somebody else spent.
+
+    A request must have been charged if, at some known balance, the other requests sent before that balance cannot have
+    cost all credits missing until then. A request is charged only once, so it does not explain credits missing later.
     """
     charged: set[int] = set()
     available: list[UncertainRequest] = []
@@ -274,11 +280,14 @@ def _must_be_charged(segments: Sequence[_Segment]) -> set[int] | None:
 
 
 def _can_explain_all(segments: Sequence[_Segment]) -> bool:
-    """Return whether unanswered requests can explain all gaps: falls of the balance beyond the reported charges.
+    """Return whether requests without an answer can have cost all gaps.
 
-    Each request explains one gap at most. The search takes the gaps in order and, for each, the smallest request that
-    can have cost what is still missing, or else the largest one. It may miss an
-    explanation; it never finds a wrong one.
+    `segments` are the requests between consecutive balances, oldest first. A gap is a fall of the balance beyond the
+    reported charges.
+
+    The search takes the gaps in order. It fills a gap with the smallest request that can have cost the rest of the gap;
+    if there is none, with the largest request, and goes on with what is left. Each request is used once. The search may
+    miss an explanation; it never finds a wrong one.
     """
     available: list[int] = []
     for segment in segments:

@@ -88,7 +88,7 @@ def frame_range(
 
 
 def price_range(per_image_milli: int, frames: FrameRange) -> CreditRange:
-    """Return what pictures cost at `per_image_milli` millicredits each, for every way to split them into requests.
+    """Return what `frames` pictures cost at `per_image_milli` millicredits each, however they are split into requests.
 
     The lower end is the price of a single request that is rounded up as a whole; the upper end rounds up each picture.
     """
@@ -113,11 +113,11 @@ def run_price(per_image_milli: int, frames: FrameRange, single: int, retry_milli
 
 
 def add_retry_cost(credits_: CreditRange, retry_milli: int, frames: FrameRange) -> CreditRange:
-    """Return the price `credits_`, its upper end raised by the cost of asking `--ask` again about each picture.
+    """Return the price `credits_`, its upper end raised by the cost of repeating the user's question for each picture.
 
     Args:
-        credits_: What the pictures cost if nothing is asked again.
-        retry_milli: Millicredits to ask again about one picture, after an invalid answer; 0 without a question.
+        credits_: What the pictures cost if the question (`--ask`) is not repeated.
+        retry_milli: Millicredits to repeat it for one picture after an invalid answer; 0 without a question.
         frames: How many pictures.
     """
     return credits_ + CreditRange(0, price_range(retry_milli, frames).high) if retry_milli else credits_
@@ -172,7 +172,7 @@ def _advise_on_dropping(rates: RateTable, active: Sequence[tuple[str, str]]) -> 
     for backend, feature in active:
         droppable.setdefault(backend, []).append((backend, feature))
         droppable.setdefault(f"{backend} {feature}", []).append((backend, feature))
-    distinct = {tuple(dropped): name for name, dropped in droppable.items()}  # of equal ones the name with the feature
+    distinct = {tuple(dropped): name for name, dropped in droppable.items()}  # the later, longer name wins
     if len(active) < 2:  # noqa: PLR2004 (dropping the only pair leaves nothing to ask for)
         return []
     total = _price(rates, active)
@@ -210,7 +210,13 @@ def _advise_on_free_additions(rates: RateTable, active: Sequence[tuple[str, str]
 
 
 def _advise_on_more_backends(rates: RateTable, active: Sequence[tuple[str, str]], features: Sequence[str]) -> list[str]:
-    """Return sentences on how each back end that is not yet in `active` would raise the price, the cheapest first."""
+    """Return sentences on how each back end that is not yet in `active` would raise the price, the cheapest first.
+
+    Args:
+        rates: The price table.
+        active: (back end, feature) pairs that are charged now.
+        features: The requested features; if empty, all but `embeddings`.
+    """
     total, chosen = _price(rates, active), {backend for backend, _ in active}
     kinds = {backend in rates.local for backend in chosen}
     added = []
@@ -228,7 +234,7 @@ def _advise_on_more_backends(rates: RateTable, active: Sequence[tuple[str, str]]
 
 
 def _factor(before: int, after: int) -> str:
-    """Return how the price changes, as words for a sentence: `doubles the price`, `makes it 1.5 times the price`."""
+    """Return the change of price from `before` to `after` in words, such as `doubles the price`."""
     times, rest = divmod(after, before)
     words = {2: "doubles", 3: "triples"}
     if not rest and times in words:
@@ -256,7 +262,8 @@ def _credits(count: int) -> str:
 def precision_of(low: int, high: int | None, *, is_estimate: bool) -> str:
     """Return how far the price range `low` to `high` can be trusted.
 
-    `estimate`: it is a guess. `exact`: `low` equals `high`. `bound`: the price cannot be outside the range.
+    `estimate`: the range is a guess (`is_estimate`). `exact`: `low` equals `high`. `bound`: they differ, or `high` is
+    None (unbounded), and the price cannot be outside the range.
     """
     return "estimate" if is_estimate else "exact" if low == high else "bound"
 

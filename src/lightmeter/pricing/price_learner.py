@@ -40,7 +40,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class PriceChange:
-    """A charge that contradicts the prices learned from earlier charges, and the credits that those prices predict."""
+    """A charge that contradicts the prices learned before, and the credits (`expected`) that those prices predict."""
 
     charge: Charge
     expected: CreditRange
@@ -64,7 +64,10 @@ class _PriceBounds:
 
 
 def _bounds_from_charge(charge: Charge, rounding: Rounding) -> _PriceBounds | None:
-    """Return the bounds that a charge sets on the price of a picture; None if no price explains it with `rounding`."""
+    """Return the bounds that a charge sets on the price of a picture; None if no price explains the charge.
+
+    `rounding` says whether the service rounds up each picture or each request.
+    """
     low, high, paid = max(1, charge.frames.low), charge.frames.high, charge.paid
     if charge.frames.high == 0:
         return _PriceBounds() if paid == 0 else None
@@ -86,7 +89,8 @@ class _LearnedPrice:
     """What charges have shown about the price of a picture in requests of one kind, such as requests with videos.
 
     Attributes:
-        bounds: Bounds on the price under each rounding; None if a charge contradicts that rounding.
+        bounds: Rounding (up each picture, or each request) → bounds on the price if the service rounds so; None if a
+            charge contradicts that rounding.
         agreeing: Number of charges since the last price change; all agree with `bounds`.
         earlier_milli: Highest price in millicredits from before a price change; 0 if none is stored.
     """
@@ -100,12 +104,14 @@ class _LearnedPrice:
 class PriceLearner:
     """Learner of a service's prices from its charges. The same charges in the same order give the same prices.
 
-    Prices are learned for each kind of request, such as `image` or `video`.
+    Prices are learned for each kind of request, such as `image` or `video`. The service charges whole credits: it
+    rounds up either the price of each picture or the price of each request (`Rounding`). Charges can show which.
 
     Attributes:
         prior: Kind of request → millicredits for one picture in the price table; used until a charge shows the price.
-        roundings: The roundings that explain every charge since the last price change; never empty.
-        changes: All price changes, oldest first.
+        roundings: Which of the two (rounding up each picture, each request) explain every charge since the last price
+            change; never empty.
+        changes: The charges that contradicted the prices learned before, oldest first.
     """
 
     prior: Mapping[str, int]
@@ -156,7 +162,7 @@ class PriceLearner:
     def price(self, kind: str, frames: FrameRange) -> CreditRange:
         """Return the credits that a request of `kind` (such as `image` or `video`) with `frames` pictures can cost.
 
-        It relies on the charges of this kind alone; on the price table, `prior`, if there are none. The upper end is
+        Only charges of this kind count. If there are none, the price table, `prior`, gives the price. The upper end is
         None if the number of pictures has no bound, or if neither the charges nor `prior` tell a price.
         """
         bounds = [(one, self._bounds(kind, one)) for one in self.roundings]
@@ -165,8 +171,8 @@ class PriceLearner:
     def expected(self, kind: str, frames: FrameRange) -> CreditRange:
         """Return the credits that a request of `kind` (such as `image`) costs if the price table, `prior`, is right.
 
-        If charges contradict the table, return what `price` returns. The range is too narrow for reserving credits,
-        because the table may be wrong.
+        `frames` is the number of its pictures. If charges contradict the table, return what `price` returns. The range
+        is too narrow for reserving credits, because the table may be wrong.
         """
         prior = self.prior.get(kind)
         bounds = [(one, self._bounds(kind, one)) for one in self.roundings]

@@ -204,7 +204,11 @@ def parse_prices(content: bytes, *, name: str) -> OwnPrices:
 
 
 def _parsed(content: bytes, name: str) -> Any:
-    """Parse TOML or JSON, with decimals as `Decimal`: prices are exact."""
+    """Parse TOML if `name`, the file name, ends in `.toml`, else JSON; decimals become `Decimal`: prices are exact.
+
+    Raises:
+        SettingsError: the content cannot be parsed.
+    """
     try:
         if name.lower().endswith(".toml"):
             return tomllib.loads(content.decode(), parse_float=Decimal)
@@ -257,7 +261,11 @@ def _mapping_at(table: object, key: str, name: str, place: str = "") -> Mapping[
 
 
 def _unit(data: Any, name: str) -> int:
-    """Return the millicredits in one unit of a parsed price file: 1000 if its field `unit` is `credits`, else 1."""
+    """Return the millicredits in one unit of a parsed price file: 1000 if its field `unit` is `credits`, else 1.
+
+    Raises:
+        SettingsError: the unit is neither credits nor millicredits; the message contains the file's name, `name`.
+    """
     unit = str(data.get("unit", "millicredits")).strip().lower()
     if unit.startswith("millicredits"):
         return 1
@@ -321,8 +329,8 @@ def millicredits_per_image(
 
     Args:
         rates: The price table.
-        backends: Names of back ends, as for `active_pairs`.
-        features: Names of features, as for `active_pairs`.
+        backends: Names of back ends; if empty, the defaults of the table.
+        features: Names of features; if empty, all but `embeddings`.
         prompt_chars: Length of a custom prompt; the price of `descriptions` is charged once for each started
             block of `rates.prompt_block_chars` characters.
 
@@ -344,8 +352,8 @@ def whole_credits(millicredits: int) -> int:
 def least_charged_milli(per_image_milli: int, rounding: Rounding | None) -> int:
     """Return the least millicredits that an image or frame adds to a charge.
 
-    If the service rounds up each picture, these are whole credits, and the charge is exact. Otherwise a large request
-    may cost as little as `per_image_milli` for each picture.
+    If `rounding` says that the service rounds up each picture, these are whole credits, and the charge is exact.
+    Otherwise a large request may cost as little as `per_image_milli`, the price before rounding, for each picture.
     """
     return whole_credits(per_image_milli) * MILLICREDITS if rounding is Rounding.IMAGE else per_image_milli
 

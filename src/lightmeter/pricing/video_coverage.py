@@ -37,7 +37,7 @@ class VideoCoverage:
     Attributes:
         videos: Number of videos to send.
         unknown: Number of videos of unknown length; `seconds`, `covered_s` and `frames` leave them out.
-        seconds: Total length of the videos.
+        seconds: Total length of the videos, in seconds.
         covered_s: Seconds of the videos that are covered.
         frames: Number of captured frames.
         first_s: Most seconds of one video that can be covered: frame limit times capture interval; None without limit.
@@ -93,8 +93,8 @@ def video_coverage(
     """Return how many seconds of the videos the captured frames cover; None if there are no videos.
 
     Args:
-        lengths: Groups of videos: length in whole seconds, rounded up, or None if unknown; number of such videos; sum
-            of their exact lengths.
+        lengths: A tuple for each group of videos of the same length: (length in whole seconds, rounded up, or None if
+            unknown; number of these videos; sum of their exact lengths in seconds).
         capture_interval_s: Seconds between captured frames, 1 or more.
         max_frames: Most frames of one video; 0 means no limit.
     """
@@ -124,24 +124,30 @@ def video_coverage(
 
 
 def coverage_advice(coverage: VideoCoverage | None) -> tuple[str, ...]:
-    """Return one sentence on which capture interval covers more of the videos at no cost; empty if none does."""
+    """Return one sentence on which capture interval covers more of the videos at no cost.
+
+    The result is empty if none does, or if `coverage` is None.
+    """
     sentence = None if coverage is None else coverage.advice
     return () if sentence is None else (sentence,)
 
 
 def _covered(known: Iterable[tuple[int, int, float]], interval_s: int, max_frames: int) -> tuple[int, float]:
-    """Return the number of captured frames of groups of videos, and the seconds that they cover."""
+    """Return the number of captured frames of groups of videos, and the seconds that these frames cover.
+
+    A group is (length in whole seconds, rounded up; number of videos of this length; sum of their exact lengths).
+    """
     frames, covered = 0, []
     for seconds, videos, total_s in known:
         count = frame_count(seconds, interval_s, max_frames)
         frames += count * videos
-        # Interval and `seconds` are whole: a video that rounded up is covered in full is covered in full.
+        # Interval and `seconds` are whole numbers: if the frames cover the rounded-up length, they cover the exact one.
         covered.append(total_s if seconds <= count * interval_s else float(count * interval_s * videos))
     return frames, _to_tenth_ms(covered)
 
 
 def _to_tenth_ms(seconds: Iterable[float]) -> float:
-    """Return the sum of `seconds`, rounded to a tenth of a millisecond, as lengths of videos are."""
+    """Return the sum of `seconds`, rounded to a tenth of a millisecond, the precision of stored video lengths."""
     return round(fsum(seconds), 4)
 
 
@@ -150,7 +156,7 @@ def _seconds(seconds: float) -> str:
 
 
 def _median(lengths: list[tuple[int, int]]) -> int:
-    """Return the median length of videos, given sorted pairs (length, number of such videos)."""
+    """Return the median length of videos, from sorted pairs (length, number of such videos); between two, the lower."""
     middle, passed = (sum(videos for _, videos in lengths) + 1) // 2, 0
     for seconds, videos in lengths:
         passed += videos

@@ -36,9 +36,9 @@ class ScaleOut:
     """How work on the rows of a manifest is distributed.
 
     Attributes:
-        executor: "local", "dask", "ray" or a `distributed.Client`.
+        executor: "local" (this process alone), "dask", "ray" or a `distributed.Client`.
         shard_rows: Most rows in a shard.
-        shard_dir: Folder or URI that all workers reach; None means the cache folder.
+        shard_dir: Folder or URI for the files of the shards, which all workers can reach; None means the cache folder.
 
     Raises:
         UsageError: `shard_rows` is less than 1.
@@ -58,7 +58,7 @@ LOCAL: Final = ScaleOut()
 
 
 def split_scale_out(arguments: Mapping[str, Any]) -> tuple[ScaleOut, dict[str, Any]]:
-    """Split the arguments of `check` or `plan` into how work is distributed (`ScaleOutOptions`) and all others."""
+    """Split the arguments of `check` or `plan`; return how work is distributed, and all other arguments."""
     given = {name: arguments[name] for name in ScaleOutOptions.__annotations__ if name in arguments}
     return ScaleOut(**given), {name: value for name, value in arguments.items() if name not in given}
 
@@ -105,7 +105,10 @@ async def in_thread(steps: Generator[T]) -> AsyncGenerator[T]:
 
 
 async def _next(steps: Generator[T]) -> T | None:
-    """Return the next value of a blocking generator, None at its end; if canceled, wait for that value first (1 s)."""
+    """Return the next value of a blocking generator; None at its end.
+
+    If the task is cancelled, first wait for that value (about 1 s), because the thread cannot be interrupted.
+    """
     work = asyncio.create_task(asyncio.to_thread(next, steps, None))
     try:
         return await asyncio.shield(work)
@@ -117,7 +120,14 @@ async def _next(steps: Generator[T]) -> T | None:
 def _run_shards(
     source: ManifestSource, options: Options, settings: Settings, scale_out: ScaleOut
 ) -> Generator[int | ShardResults]:
-    """Let workers check the rows; yield the number of rows checked so far, about once a second, then the results."""
+    """Let workers check the rows; yield the number of rows checked so far, about once a second, then the results.
+
+    Args:
+        source: The manifest.
+        options: The options of the run.
+        settings: The user's settings.
+        scale_out: The cluster, and how rows are divided.
+    """
     folder = _shard_folder(source, options, settings, scale_out)
     with ExitStack() as stack:
         executor = stack.enter_context(open_executor(scale_out.executor))
@@ -151,11 +161,10 @@ def _split(
 
 
 def _worker_arguments(checker: CheckerArguments, workers: int) -> CheckerArguments:
-    """Return `checker` with limits for one of `workers` workers.
+    """Return the arguments `checker` with limits for one of `workers` workers.
 
-    All workers together send no more requests to a host at a time than one process would.
-
-    A worker decodes on one processor, because a cluster has a worker for each.
+    Each worker gets its share of the simultaneous requests to one host, at least one. It decodes on one processor,
+    because a cluster has a worker for each processor.
     """
     limits = checker["limits"]
     per_host = max(1, limits.max_checks_per_host // workers)
@@ -163,14 +172,20 @@ def _worker_arguments(checker: CheckerArguments, workers: int) -> CheckerArgumen
 
 
 def _shard_folder(source: ManifestSource, options: Options, settings: Settings, scale_out: ScaleOut) -> ShardFolder:
-    """Return the folder of the files of this check; with the option `reuse`, that of earlier ones, else a new one."""
+    """Return the folder for the shard files of this check.
+
+    With the option `reuse`, it is the folder of earlier checks of the same manifest with the same options.
+    """
     reader = ManifestReader(source, options=options.read_options)
     name = kept_checks_path(reader.stored_at or reader.name, options, settings).stem
     return shard_base(settings, scale_out).below(name if options.reuse else f"{name}-{token_hex(4)}")
 
 
 def shard_base(settings: Settings, scale_out: ScaleOut) -> ShardFolder:
-    """Return the folder for subfolders with files of shards; delete those older than `MAX_AGE_S` from the cache."""
+    """Return the folder that contains a subfolder with shard files for each check or screen of a manifest.
+
+    It is `scale_out.shard_dir`, or else a cache folder, from which subfolders older than `MAX_AGE_S` are deleted.
+    """
     if scale_out.shard_dir is not None:
         return ShardFolder(str(scale_out.shard_dir))
     base = settings.cache_dir / "shards"

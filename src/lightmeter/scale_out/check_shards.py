@@ -36,10 +36,11 @@ _RESULT_TYPES: Final[dict[str, pa.DataType]] = {
 
 @dataclass(frozen=True, slots=True)
 class CheckShard:
-    """The input of `check_shard`, picklable for workers: some rows of a manifest, by the name of their file.
+    """The input of `check_shard`: names a file with some rows of a manifest. Picklable, to be sent to workers.
 
     Attributes:
-        name: Number of the first row and a hash of the rows, which changes with their files; part of both file names.
+        name: Number of the first row, and a hash that changes with the rows and the local files that they name. It is
+            part of the names of the file with the rows and the file with the results.
         first: Number of the shard's first row in the manifest, from 0.
         rows: Number of rows.
         folder: Folder of the files.
@@ -91,7 +92,7 @@ def split_rows(
 ) -> Iterator[CheckShard]:
     """Divide the rows of a manifest into shards, write the rows of each to a file, and yield the shards.
 
-    Rows that cannot be analyzed, and rows whose results are kept, are in no shard.
+    Rows that cannot be analyzed, and rows that already have a result in `kept`, are in no shard.
 
     Args:
         items: The rows.
@@ -111,7 +112,10 @@ def split_rows(
 
 
 def _unchecked(items: Iterator[Item], kept: KeptChecks | None) -> Iterator[tuple[Item, bytes]]:
-    """Yield the rows that need a check, each with the key by which its result is stored."""
+    """Yield (row, key) for the rows that can be analyzed and have no result in `kept`.
+
+    The key, a hash of the row's URL or file, tells later which row a result is for.
+    """
     chunk: list[Item] = []
     for item in items:
         if item.problem is None:
@@ -145,7 +149,7 @@ class ShardResults:
 
     Args:
         shards: The checked shards, in the order of their rows.
-        checker: Arguments of the `Checker` for the other rows.
+        checker: Arguments of the `Checker` for rows that are in no shard.
         folder: Folder of the files of the shards.
     """
 

@@ -24,7 +24,8 @@ class ShardFolder:
     """A folder for the files of shards that all workers can read and write; picklable, to be sent to workers.
 
     Attributes:
-        place: A local path, or a URI such as `s3://bucket/prefix`. It may hold a key: print it by `uri_name`.
+        place: A local path, or a URI such as `s3://bucket/prefix`. It may hold a secret key, which
+            `lightmeter.tables.remote.uris.uri_name` removes: print only what that returns.
     """
 
     place: str

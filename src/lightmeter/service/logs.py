@@ -100,7 +100,7 @@ def enable() -> None:
 
 
 def configure(log_format: LogFormat = "text", *, level: int = logging.INFO) -> None:
-    """Send all log records of the process to standard error; replace the earlier logging configuration."""
+    """Send all log records of at least `level` to standard error; replace the earlier logging configuration."""
     handler = logging.StreamHandler()
     handler.setFormatter(
         _JsonFormatter() if log_format == "json" else _TextFormatter("%(asctime)s %(levelname)s %(name)s %(message)s")

@@ -52,7 +52,7 @@ def _compact(dataset: Dataset, table: str) -> Compaction:
 
 
 def merge_into(path: Path, parts: list[PartInfo]) -> Path:
-    """Write the rows of several Parquet files of one table to a new file at `path`, and return `path`."""
+    """Write the rows of `parts`, Parquet files of one table, to a new file at `path`, and return `path`."""
     schemas = [read_schema(part.path) for part in parts]
     newest = schemas[-1].metadata
     schema = pa.unify_schemas(schemas, promote_options="permissive").with_metadata(newest)

@@ -60,8 +60,8 @@ class PartInfo:
     def key(self) -> tuple[frozenset[str], int]:
         """Identity of the file among the files of its table: a new file replaces the file with the same key.
 
-        The key has two parts: the ids of the runs with rows in the file, and the journal id of the last request
-        before those in the file, 0 if there is none.
+        The key has two parts: the ids of the runs with rows in the file, and the number (`submission_id` in the
+        journal of the run) of the last request in earlier files, 0 if there is none.
         """
         return frozenset(self.runs), self.lineage.get("shard", {}).get("after", 0)
 
@@ -198,7 +198,11 @@ class PartWriter:
                 self._file.close()
 
     def _open_file(self, first: pa.Table | None) -> pq.ParquetWriter:
-        """Return the Parquet writer; the first call makes it, with the dictionary-encoded columns of `first`."""
+        """Return the Parquet writer; the first call creates the file.
+
+        The columns that are dictionary-encoded in `first`, the first table to be written, will be so in the file. None
+        means that no rows were written.
+        """
         if self._file is None:
             dictionaries = (
                 set() if first is None else {field.name for field in first.schema if _is_dictionary(field.type)}

@@ -27,7 +27,7 @@ def module_source(name: str) -> str:
 
 @cache
 def style_source(name: str) -> str:
-    """Return the text of the CSS style sheet of a widget, such as `explorer`: its files of `static`, joined."""
+    """Return the text of the CSS style sheet of a widget, such as `explorer`, joined from files of `static`."""
     folder = files("lightmeter.ui") / "static"
     return "\n".join(static_text(f"{part}.css") for part in MODULES[name] if (folder / f"{part}.css").is_file())
 

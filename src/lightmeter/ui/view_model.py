@@ -47,7 +47,10 @@ class ViewModel(traitlets.HasTraits):
         self._send_to_page = send_to_page
 
     def emit(self, event: str, value: Any) -> None:
-        """Send an event, such as a finished thumbnail, to the page; do nothing if no page is connected."""
+        """Send an event, such as a finished thumbnail, to the page; do nothing if no page is connected.
+
+        `event` is its name, `value` its content, which is converted to JSON.
+        """
         if self._send_to_page is not None:
             self._send_to_page({"event": event, "value": to_jsonable_python(value, inf_nan_mode="null")})
 

@@ -10,5 +10,5 @@ class BudgetPlanner(PlannerView, ViewWidget, module="planner"):
     """Widget that shows the price of a run, runs it after confirmation, and shows the progress.
 
     Show it in a cell and click, or call `plan()` and `run()`. Both return immediately and work in the background.
-    **Plan** shows a button that names the credits, and only that button spends, never more than it names.
+    A click on **Plan** shows a button that starts the run; it names the credits that the run may spend at most.
     """

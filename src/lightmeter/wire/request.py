@@ -35,7 +35,7 @@ class AnalyzeRequest(BaseModel):
         file_name: Names of the contents in `file`, in the order of `file`.
         backend: Back ends to use; empty means the account's defaults.
         feature: What to analyze, such as `tags`; empty means all features except `embeddings`.
-        role: Persona in which descriptions are written, such as `critic`.
+        role: Persona that writes the descriptions (such as `critic`), or their purpose (`alttext`).
         language: Language of descriptions; an unknown one means English.
         prompt: Custom prompt for descriptions, in place of the role's prompt; empty means none.
         tag_score: Lowest score of a tag in the answer, 0 to 1.

@@ -159,7 +159,10 @@ class Asset(Entries):
 
 
 class Results(Wire):
-    """The object `all` in an answer: results for each image or video, and error texts of single back ends."""
+    """The object `all` in an answer: results for each image or video, and error texts.
+
+    An error text is about one image, video, back end or feature; the other results are valid.
+    """
 
     assets: list[Asset] = Field(default_factory=list)
     errors: list[Any] = Field(default_factory=list)
@@ -215,10 +218,11 @@ class BackendOffer(Wire):
         default: Whether a request that names no back end uses it.
         local: Whether the back end runs on the service's own machine, with no provider behind it.
         available: Whether requests can use the back end now.
-        reason: Why the back end is not available.
+        reason: Why the back end is not available; None if it is.
         model: Model that the back end runs.
         licence: License of the model, or the provider's terms.
-        alias_of: Name of the back end that answers instead and is the `source` in results; None if no other does.
+        alias_of: Name of the back end for which `name` is an alias, and which is the `source` in results; None if
+            `name` is no alias.
     """
 
     name: Annotated[str, Field(min_length=1)]

@@ -36,7 +36,7 @@ _TOP_TAGS: Final = (
 
 
 def bundled_folder(name: str) -> Path:
-    """Return a folder that comes with the package (`data`, `flows`): in the wheel, or beside `src` in a checkout.
+    """Return the folder `name` of the package, `data` or `flows`: in the wheel, or beside `src` in a checkout.
 
     Raises:
         SettingsError: The folder is missing.
@@ -80,7 +80,13 @@ def _create_empty_folder(out: Path) -> None:
 
 
 def _write_url_manifest(data: Path, base: str, target: Path) -> int:
-    """Write the sample manifest with URLs in place of paths; return its number of rows."""
+    """Write the sample manifest with URLs in place of paths; return its number of rows.
+
+    Args:
+        data: The folder of the sample data, with the manifest.
+        base: Base URL at which this folder is served.
+        target: The file to write.
+    """
     with (data / "manifest.csv").open(newline="", encoding="utf-8") as source:
         rows = list(csv.DictReader(source))
     with target.open("w", newline="", encoding="utf-8") as written:
@@ -99,7 +105,7 @@ def _load_flow() -> Any:
     os.environ["PREFECT_HOME"] = str(home)
     os.environ.pop("PREFECT_API_URL", None)
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
-    # As in the flow, which sets them too late here: the next line imports Prefect, which reads them.
+    # The flow sets these variables too, but too late: Prefect reads them when the next line imports it.
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
     import_extra("prefect", "flows", "lightmeter demo")
@@ -132,7 +138,7 @@ def demo_command(out: Path, as_json: bool) -> int:
         options = {"features": ["tags", "colors", "nsfw"], "budget": 200}
         shown = {"shard_rows": _ROWS_PER_TASK, "report": False, "return_state": True}
         state = asyncio.run(analyze(str(manifest), str(out), options, **shown))
-        if state.name in {"Failed", "Crashed"}:  # other names tell of rows that are left, as the exit code does
+        if state.name in {"Failed", "Crashed"}:  # any other name reports unfinished rows, as the exit code does
             state.result()
         asyncio.run(report(out, fetch_thumbnails=True))  # while the pictures are still served
     click.echo("3. the results:", err=as_json)

@@ -63,7 +63,8 @@ def list_(database: str, as_json: bool) -> int:
 def cancel(request_ids: tuple[str, ...], account: str | None, database: str, as_json: bool) -> int:
     """Cancel unfinished requests: they fail, cost nothing, and their reserved credits are released.
 
-    A client that polls reads that the operator cancelled its request. A process that runs one stops within seconds.
+    The next poll of a client is answered with a message that the operator cancelled its request. A process that is
+    executing a cancelled request stops doing so within seconds.
     The exit code is 1 if a REQUEST_ID is neither queued nor running.
     """
     if bool(request_ids) == (account is not None):

@@ -76,9 +76,10 @@ def plan_command(
     again, and refuses if the manifest has changed. For many rows a second file is written beside it.
 
     --compare reads a plan that was saved earlier, also one of a changed manifest, and shows what differs: rows added,
-    removed and changed, credits by back end and feature, prices, options. Each price is exact, a bound that it cannot
-    leave, or an estimate, if the service has not confirmed the prices. With --fail-above or --fail-on-rise, the command
-    exits with 3 if the upper price is above the limit, whatever --budget is; the plan is still printed and saved.
+    removed and changed, credits by back end and feature, prices, options. Each price is exact, a bound (a range that
+    the charge cannot leave), or an estimate, if the service has not confirmed the prices. With --fail-above or
+    --fail-on-rise, the command exits with 3 if the upper price is above the limit, whatever --budget is; the plan is
+    still printed and saved.
 
     \b
     Examples:
@@ -114,7 +115,10 @@ def plan_command(
 
 
 def _split_formats(formats: tuple[str, ...]) -> tuple[str, str | None]:
-    """Split the values of `--format`: return that for the printed plan (`text` by default) and for tables, or None."""
+    """Return the format of the printed plan (by default `text`) and the format of the tables (by default None).
+
+    `formats` are the values of `--format`: at most one for each of the two.
+    """
     tables = [name for name in formats if name in _TABLE_FORMATS]
     printed = [name for name in formats if name not in _TABLE_FORMATS]
     if len(tables) > 1 or len(printed) > 1:
@@ -123,9 +127,10 @@ def _split_formats(formats: tuple[str, ...]) -> tuple[str, str | None]:
 
 
 def _print_checked_plan(checked: CheckedPlan, printed: str) -> None:
-    """Print the comparison with a saved plan and the cost by column.
+    """Print how the plan in `checked` differs from a saved one, and its cost by a manifest column, if asked for.
 
-    With `printed` as `markdown` or `json`, print these to standard error, and the whole plan to standard output.
+    `printed` is the format of the plan. With `text`, both go to standard output, below the plan, which is already
+    printed. With `markdown` or `json`, both go to standard error, and the plan in that format to standard output.
     """
     for text in checked.lines():
         click.echo(text, err=printed != "text")

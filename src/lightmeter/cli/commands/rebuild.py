@@ -59,7 +59,10 @@ def rebuild_command(folder: Path, target: str | None, table_format: TableFormat,
 
 
 def _export(folder: Path, executor: Executor) -> dict[str, int]:
-    """Write all tables of the runs in `folder` anew, here or on a cluster; return table → number of rows."""
+    """Write all tables of the runs in `folder` anew; return table → number of rows.
+
+    `executor` is what writes them: `local` (this machine), or a kind of cluster.
+    """
     folder = folder.absolute()
     if executor == "local":
         return export_tables(folder, whole=True, processes=process_cpu_count())

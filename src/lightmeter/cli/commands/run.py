@@ -86,7 +86,7 @@ def run_command(
     all rows first (--plan, --screen, --sample other than order) are refused.
 
     --compare, --fail-above and --fail-on-rise check the price of a new plan as `lightmeter plan` does, before anything
-    is sent. A run that continues has been agreed to and is not checked.
+    is sent. The price of a run that continues is not checked: the user has agreed to it before.
 
     \b
     Examples:
@@ -136,7 +136,19 @@ def _check_stream_has_use(check: PriceCheck, plan_file: Path | None) -> None:
 
 
 def _show_and_check_price(plan: Plan, out: Path, check: PriceCheck, *, as_json: bool) -> Plan:
-    """Show and return the plan as it would be run in the folder `out`; raise TooExpensive if a limit is exceeded."""
+    """Show the plan as it would be run in the output folder `out`, and return it in this form.
+
+    In this form, rows that earlier runs in `out` have paid for are answered and free. Pass `plan` itself to a run.
+
+    Args:
+        plan: The plan; it does not change.
+        out: The output folder, which may hold no run.
+        check: Limits on the price, and a saved plan to compare with.
+        as_json: Whether standard output is kept for JSON: the plan is then shown on standard error.
+
+    Raises:
+        TooExpensive: the price exceeds a limit.
+    """
     preview = preview_next_run(plan, out, read_settings())
     show_plan(preview, err=as_json)
     checked = check.apply(preview)
@@ -147,14 +159,25 @@ def _show_and_check_price(plan: Plan, out: Path, check: PriceCheck, *, as_json: 
 
 
 def _continue_run(out: Path, changes: dict[str, Any], *, as_json: bool) -> int:
-    """Continue the run in a folder with changed options; return the exit code."""
+    """Continue the run in the folder `out` with the options in `changes`; return the exit code.
+
+    With `as_json`, its outcome is printed as JSON.
+    """
     click.echo(f"{out} already holds this run, with {summarize(out).rows} rows read: continuing it.", err=True)
     run = run_with_progress(lambda stop: stream_resume(out, stop=stop, **changes))
     return report_outcome(run, as_json=as_json)
 
 
 def _run_while_reading(manifest: str, out: Path, wanted: Options, limits: StartLimits, *, as_json: bool) -> int:
-    """Send rows while the manifest is still read (`--stream`), after asking on a terminal; return the exit code."""
+    """Send rows while the manifest is still read (`--stream`), after asking on a terminal; return the exit code.
+
+    Args:
+        manifest: Path or URI of the manifest.
+        out: The output folder.
+        wanted: The options of the run.
+        limits: Arguments that hold only for this start and are not stored, such as the user's consent.
+        as_json: Whether to print the outcome as JSON.
+    """
     settings = read_settings()
     if not limits.consent:
         must_be_explicit(wanted, settings)
@@ -168,7 +191,10 @@ def _run_while_reading(manifest: str, out: Path, wanted: Options, limits: StartL
 
 @contextmanager
 def _print_summary_on_error(out: Path, *, as_json: bool) -> Iterator[None]:
-    """If an error ends the `with` block, print the JSON summary of the run (option `--json`) before raising it."""
+    """If an error ends the `with` block, print a summary of the run in `out` as JSON before raising the error.
+
+    Print nothing if `as_json` (option `--json`) is false, or if `out` holds no run yet.
+    """
     try:
         yield
     except LightmeterError:
@@ -178,7 +204,10 @@ def _print_summary_on_error(out: Path, *, as_json: bool) -> Iterator[None]:
 
 
 def _load_saved_plan(manifest: str | None, plan_file: Path | None, options: dict[str, Any]) -> Plan | None:
-    """Return the plan in `plan_file`; None if no plan file is given, so that `manifest` must be planned."""
+    """Return the plan in `plan_file`; None if no plan file is given, so that `manifest` must be planned.
+
+    Raise click's UsageError if neither of them is given, or both, or a plan file with other `options`.
+    """
     if plan_file is None:
         if manifest is None:
             raise click.UsageError("Give a MANIFEST, or a plan file with --plan.")
@@ -191,7 +220,12 @@ def _load_saved_plan(manifest: str | None, plan_file: Path | None, options: dict
 def _load_plan(manifest: str | None, saved_plan: Plan | None, wanted: Options, out: Path, *, consent: bool) -> Plan:
     """Return the saved plan, else a new plan of the manifest, after checking key, balance and back ends of the service.
 
-    Without `consent`, raise UsageError if `Plan.needs_consent` would name anything.
+    Args:
+        manifest: Path or URI of the manifest; not used if there is a saved plan.
+        saved_plan: The saved plan, or None.
+        wanted: The options of the run.
+        out: The output folder.
+        consent: Whether to allow what `Plan.needs_consent` lists; if not, that raises UsageError.
     """
     settings = read_settings()
     if not consent:
@@ -206,7 +240,7 @@ def _load_plan(manifest: str | None, saved_plan: Plan | None, wanted: Options, o
 
 
 def _confirmation_question(plan: Plan) -> str:
-    """Return the question to the user before the run spends credits."""
+    """Return the question that the user must confirm before the run of `plan` spends credits."""
     limits = [limit for limit in (plan.credits.high, plan.options.budget, plan.balance) if limit is not None]
     if plan.balance == 0 and plan.credits.high != 0:
         return "The account has no credits, so nothing will be analysed. Start the run anyway?"
@@ -215,7 +249,10 @@ def _confirmation_question(plan: Plan) -> str:
 
 
 def report_outcome(run: Run, *, as_json: bool) -> int:
-    """Print the outcome of a run, and return the exit code."""
+    """Print the outcome of a run, and return the exit code.
+
+    With `as_json`, standard output gets JSON, and standard error the text for people.
+    """
     telemetry.close()
     summary = show_summary(run, err=as_json)
     if not as_json and run.stopped_by is None:
@@ -248,9 +285,9 @@ def resume_command(folder: Path, as_json: bool, **options: Any) -> int:
     A request that was sent, but whose answer was lost, is sent again only if the balance proves that it was not
     charged. Otherwise it is in doubt: --pay-again sends it again, and its price stays reserved twice within the budget.
 
-    A journal that was restored from a backup or copied does not know all charges. If this machine or the balance
-    shows that, nothing is sent until you restore the newer journal, or use --accept-journal: the run then continues
-    from the old journal, under a new run id.
+    A journal that was restored from a backup, or copied, may lack later charges. If a record on this machine or the
+    account's balance reveals that, nothing is sent until you restore the newer journal, or use --accept-journal: the
+    run then continues from the old journal, under a new run id.
 
     \b
     Examples:

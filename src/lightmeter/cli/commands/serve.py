@@ -306,7 +306,10 @@ async def _serve(config: ServiceConfig, host: str, port: int) -> None:
 
 
 def _start_warnings(config: ServiceConfig, host: str) -> Iterator[str]:
-    """Yield a sentence about each setting that may be a mistake, for the log."""
+    """Yield a sentence for the log about each setting of the service that may be a mistake.
+
+    `config` holds the settings, `host` is the address to listen on.
+    """
     if host not in {"127.0.0.1", "::1", "localhost"}:
         yield f"{host} may be reachable from other machines, and keys travel unencrypted: put a TLS proxy in front."
     if config.allow_private:

@@ -62,7 +62,10 @@ def ui_command(folder: Path, port: int, no_open: bool, allow_review: bool) -> in
 
 
 async def _serve(server: WebServer, port: int, *, open_page: bool) -> None:
-    """Serve the page on `port` until SIGTERM or Ctrl-C; open it in a browser if `open_page` is true."""
+    """Let `server` listen on `port` (0: a free one) until SIGTERM or Ctrl-C.
+
+    Open its page in a browser if `open_page` is true.
+    """
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, stop.set)
@@ -84,7 +87,10 @@ async def _serve(server: WebServer, port: int, *, open_page: bool) -> None:
 
 @contextmanager
 def _redirect_file(url: str) -> Iterator[str]:
-    """Yield the address of a private file that redirects to `url`, because all users see the arguments of a browser."""
+    """Yield the `file:` address of a temporary page that redirects to `url`, and that only this user can read.
+
+    `url` itself holds a secret token, and all users of the machine can see the arguments of the browser's process.
+    """
     with TemporaryDirectory(prefix="lightmeter-ui-") as folder:
         page = Path(folder) / "open.html"
         page.write_text(f'<meta http-equiv="refresh" content="0; url={escape(url)}">', encoding="utf-8")

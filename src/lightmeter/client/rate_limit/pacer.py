@@ -21,7 +21,7 @@ class SendRecord:
         number: How many requests were sent before this one.
         sent_at: When the request was sent, in seconds on the caller's clock.
         episode: To how many rejections the limiter had reacted before the request was sent.
-        probe_step: Step, from 0, of the test of higher rates in which the request was sent; -1 if no test was made.
+        probe_step: Step, from 0, of the test of higher rates during which the request was sent; -1 without a test.
         in_flight: How many requests were in flight before this one was sent.
     """
 
@@ -45,17 +45,26 @@ class AcceptedCount:
         self.not_accepted = not_accepted
 
     def until(self, record: SendRecord) -> int:
-        """Return how many requests were accepted of those sent from the request `start` to the request of `record`."""
+        """Return how many accepted requests were sent before the request of `record`, which is not counted.
+
+        The count begins with the request of the attribute `start`, which is included.
+        """
         return record.number - self.start.number - self.not_accepted
 
     def rate_until(self, record: SendRecord) -> float:
-        """Return the requests accepted per second from the request `start` to that of `record`; 0 if none were."""
+        """Return the accepted requests per second from the request of the attribute `start` to that of `record`.
+
+        Return 0 if there are none.
+        """
         accepted, duration_s = self.until(record), record.sent_at - self.start.sent_at
         return accepted / duration_s if accepted > 0 and duration_s > 0 else 0.0
 
 
 class RequestPacer:
-    """Spaces requests evenly, at least `1 / rate` seconds apart; `rate` is in requests per second."""
+    """Spaces requests evenly, `1 / rate` seconds apart (`rate` is in requests per second), less after a late one.
+
+    In all methods `now` is the time in seconds on any clock that never steps.
+    """
 
     def __init__(self) -> None:
         self._last_due_at = float("-inf")
@@ -63,7 +72,10 @@ class RequestPacer:
         self._rejected_at = float("-inf")
 
     def wait_s(self, now: float, rate: float | None) -> float:
-        """Return the seconds until the next request may be sent at `rate` requests per second; None is no limit."""
+        """Return the seconds from `now` until the next request may be sent.
+
+        `rate` is the limit in requests per second, None if there is none.
+        """
         return max(0.0, self._held_until - now, 0.0 if rate is None else self._last_due_at + 1 / rate - now)
 
     def hold(self, until: float) -> None:
@@ -71,11 +83,14 @@ class RequestPacer:
         self._held_until = until
 
     def on_rejected(self, now: float) -> None:
-        """Note a rejection: short gaps may have caused it, so `on_admitted` shortens gaps less for the next 10 s."""
+        """Note a rejection at `now`: short gaps may have caused it, so `on_admitted` shortens gaps less for 10 s."""
         self._rejected_at = now
 
     def on_admitted(self, now: float, rate: float | None) -> None:
-        """Record that a request is sent now; if it is later than `rate` allows, shorten the gap to the next request."""
+        """Record that a request is sent at `now`; if it is at most 0.05 s late, the next may follow that much sooner.
+
+        For 10 s after a rejection, less lateness is made up for. `rate` is in requests per second; None means no limit.
+        """
         due_at = now if rate is None else self._last_due_at + 1 / rate
         catch_up_s = min(_CATCH_UP_GROWTH * (now - self._rejected_at), _MAX_CATCH_UP_S)
         self._last_due_at = due_at if now - catch_up_s <= due_at <= now else now

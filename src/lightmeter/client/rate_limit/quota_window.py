@@ -44,13 +44,14 @@ class QuotaWindow:
 
     @property
     def rate(self) -> float:
-        """Requests per second that use up the quota exactly at the end of its time window."""
+        """Requests per second that use up the quota just when its time window ends; read it only after `on_reset`."""
         return self.quota / self.length_s
 
     def catch_up_factor(self, now: float) -> float:
-        """Return the factor by which `rate` must rise to use up the quota if the window's start was noticed late.
+        """Return the factor, 1 or more, by which to raise `rate` so that the quota is used up when the window ends.
 
-        The factor is 1 if the start of the present time window was noticed in time, or if that window has ended.
+        It is above 1 only if the time `now` is in a time window whose start was noticed late: then less time is left
+        for the quota.
         """
         late_s = self._unblocked_at - self._last_blocked_at
         rest_ends_at = self._unblocked_at + self.length_s - late_s
@@ -59,7 +60,7 @@ class QuotaWindow:
         return self.length_s / max(0.25 * self.length_s, self.length_s - late_s)
 
     def on_not_accepted(self) -> None:
-        """Count a request that the service rejected or never answered: it does not count against the quota."""
+        """Note that the service rejected a request, or never answered it: it does not reduce the quota."""
         self._accepted.not_accepted += 1
 
     def on_reset(self, record: SendRecord, blocked_since: float, still_blocked_at: float) -> None:
@@ -103,7 +104,7 @@ class QuotaWindow:
     def next_reset_at(self, now: float, blocked_since: float) -> float | None:
         """Return the earliest time at which the quota may be renewed; None while no renewal has been observed.
 
-        The service has rejected everything since `blocked_since`.
+        The service has rejected everything from the time `blocked_since` to `now`; all times are of the same clock.
         """
         if not self._reset_observed:
             return None

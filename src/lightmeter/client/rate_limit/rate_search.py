@@ -1,10 +1,10 @@
-"""Finds a limit on requests per second within some percent, starting from the first rejections.
+"""Finds a limit on requests per second to within a few percent, starting from the first rejections.
 
-The service may give each request a token from a bucket into which tokens flow at the limit's rate. The bucket is empty
-at each rejection. Between two rejections the service accepts as many requests as tokens flow in, and at most one more,
-whatever the size of the bucket. So accepted requests / time is a lower bound of the limit; the more requests, the
-closer. (It is only a lower bound because a full bucket loses tokens.) The rate at which a rejection came is an upper
-bound. The search ends when both bounds are close to each other.
+The service may use a token bucket: tokens flow into it at the rate of the limit, and each accepted request takes one.
+The bucket is empty at each rejection. Between two rejections the service accepts as many requests as tokens flow in,
+and at most one more, whatever the size of the bucket. So the number of accepted requests divided by the seconds is a
+lower bound of the limit; the more requests, the closer. (It is only a lower bound because a full bucket loses tokens.)
+The rate at which a rejection came is an upper bound. The search ends when both bounds are close to each other.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class RateSearch:
 
     Args:
         rate: First estimate, requests per second, above 0.
-        now: The time.
+        now: The time in seconds on any clock that never steps, as in all methods.
         first: Record of the rejected request that caused the search.
 
     Attributes:
         accepted_rate: The largest rate that is thought to be accepted, in requests per second.
-        done: Whether the search has ended: then `accepted_rate` is the limit, within some percent.
+        done: Whether the search has ended: then `accepted_rate` is the limit, to within a few percent.
     """
 
     def __init__(self, rate: float, now: float, first: SendRecord) -> None:
@@ -79,7 +79,7 @@ class RateSearch:
         return self.accepted_rate * (1.0 if self.done else _STEPS[self._step])
 
     def on_sent(self, now: float) -> None:
-        """Count a request; test the next higher rate once the present one has been tested for long enough."""
+        """Count a request sent at `now`; test the next higher rate once the present one was tested long enough."""
         self._sent += 1
         duration_s = now - self._step_began_at
         if duration_s < max(_STEP_S, _STEP_REQUESTS / self.accepted_rate):
@@ -94,9 +94,10 @@ class RateSearch:
         self._not_accepted += 1
 
     def on_rejected(self, now: float, record: SendRecord) -> None:
-        """Lower the rate after a rejection, or end the search if the limit is now known to within some percent.
+        """Lower the rate after a rejection, or end the search if the limit is now known to within a few percent.
 
-        The caller reports only the first of several simultaneous rejections.
+        `record` is of the rejected request; the rejection came at the time `now`. The caller reports only the first of
+        several simultaneous rejections.
         """
         tried, raised = self.rate, self._step > self._first_step
         rejection = _Rejection(record.sent_at, record.number - self._not_accepted + 1)

@@ -19,7 +19,7 @@ from lightmeter.journal.submission_states import HOLDING, Event, State, step
 
 @dataclass(slots=True)
 class _ReceiveAndSettle:
-    """A function for `Journal.write` that records one answer and its charge; `apply_all` records many at once."""
+    """Callable for `Journal.write` that records one answer and its charge; its `apply_all` records many answers."""
 
     submission_id: int
     received: ReceivedAnswer
@@ -65,7 +65,10 @@ class _ReceiveAndSettle:
 
 
 def _steps(db: sqlite.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[tuple[State, State, int]]:
-    """Return (state with its answer, state with its charge, reserved credits freed or 0) for each submission (POST).
+    """Return (first state, second state, freed credits) for each submission (POST) in `settled`.
+
+    The first state is the one after the answer is stored, the second the one after the charge is recorded. The freed
+    credits are those that were reserved for the submission and no longer are in the second state.
 
     Raises:
         InvalidTransition: a submission already had its answer.
@@ -113,7 +116,7 @@ def receive_and_release(
         submission_id: The submission (POST) that was answered.
         received: The answer.
         event: `ANSWER` if the answer was the response to the POST, `COLLECT` if it was the response to a poll.
-        outcome: What the answer reports: a charge of 0; results of rows are ignored.
+        outcome: The charge that the answer reports, which is 0; `outcome.rows` is ignored.
     """
     receive_and_settle(submission_id, received, event, replace(outcome, rows=()), "nothing was charged")(db)
     requeue_rows(db, submission_id)

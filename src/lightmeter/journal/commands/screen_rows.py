@@ -1,7 +1,8 @@
-"""Apply the decisions of a screen to the rows of a plan: local back ends have analyzed all rows before any is paid.
+"""Apply the decisions of a screen (`--screen`) to the rows of a plan.
 
-A row that the screen rejects is `skipped`. A random sample of these rows is paid for all the same, and so is each row
-that the screen could not decide; both have a finding called `screened`.
+A screen analyzes all rows with local back ends before any row is paid for. A row that the screen rejects is `skipped`.
+Two kinds of rows are paid for nevertheless, and get the finding `screened`: a random sample of the rejected rows, and
+rows that no local back end could analyze.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ class ScreenOutcome:
     """What local back ends decided (`--screen`) about the rows of a plan: which rows are to be sent and paid for.
 
     Attributes:
-        backends: Local back ends that analyzed the rows.
+        backends: Names of the local back ends that analyzed the rows.
         rule: SQL condition that rows must match.
         seed: Seed of the random sample.
-        passed: Rows that match.
-        undecided: Rows that no back end could analyze without errors; they are paid for.
-        rejected: Rows that do not match, including those in the random sample.
-        audited: Rejected rows in a random sample, which are paid for all the same to check the rule.
+        passed: Number of rows that match.
+        undecided: Number of rows that no back end could analyze without errors; they are paid for.
+        rejected: Number of rows that do not match, including those counted in `audited`.
+        audited: Number of rejected rows in a random sample; they are paid for nevertheless, to check the rule.
     """
 
     backends: tuple[str, ...]
@@ -93,9 +94,10 @@ def apply_screen(
 
     Args:
         db: The journal of the plan.
-        backends: Local back ends that analyzed the rows.
+        backends: Names of the local back ends that analyzed the rows.
         rule: SQL condition that rows must match.
-        decisions: Item ids of the rows that were decided, and whether each matches the rule.
+        decisions: (item id, whether the row matches the rule) of each row that could be decided; other rows stay
+            pending, with a finding that says why.
         audit: Share of the rejected rows to sample, 0 to 1; unless it is 0, at least one row is sampled.
     """
     db.execute("CREATE TEMP TABLE decided (item_id TEXT PRIMARY KEY, matches INTEGER NOT NULL) WITHOUT ROWID")
@@ -126,7 +128,7 @@ def _count_passed(db: sqlite.Connection) -> int:
 
 
 def _add_findings(db: sqlite.Connection, sample: Iterable[int], rule: str) -> None:
-    """Record why rows are paid for: add a finding to rows in `sample`, which fail `rule`, and to undecided rows."""
+    """Add findings that say why rows are paid for: to rows in `sample`, which fail `rule`, and to undecided rows."""
     insert = "INSERT INTO findings VALUES (?, ?, ?, ?, NULL, ?)"
     audited = f"The row does not match the rule {rule}; it is paid for as part of the random audit sample."
     facts = orjson.dumps({"audited": True}).decode()  # as `Plan.save` writes them
@@ -143,7 +145,10 @@ def _add_findings(db: sqlite.Connection, sample: Iterable[int], rule: str) -> No
 
 
 def _skip_rejected(db: sqlite.Connection, why: str) -> None:
-    """Mark the rows that the screen (`--screen`) rejected, with their frames and duplicates, as skipped."""
+    """Mark the rows that the screen (`--screen`) rejected, with their frames and duplicates, as skipped.
+
+    `why` is the sentence for the user that is stored with each of them.
+    """
     db.execute(
         "UPDATE items SET status = 'skipped', reason = ?, error = ?, duplicate_of = NULL "
         "WHERE status = 'duplicate' AND duplicate_of IN "

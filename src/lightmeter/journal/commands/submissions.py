@@ -38,7 +38,7 @@ def apply_event(db: sqlite.Connection, submission_id: int, event: Event, at: flo
         db: The journal, in a transaction.
         submission_id: The submission.
         event: What happened to it.
-        at: Seconds since the epoch.
+        at: When it happened, in seconds since the epoch.
         detail: A sentence to store with the change of state.
 
     Raises:
@@ -74,7 +74,10 @@ class _HoldAndSend:
 
     @staticmethod
     def apply_all(db: sqlite.Connection, holds: Sequence[_HoldAndSend]) -> list[int]:
-        """Reserve the price of each request in `holds`; return the submission ids, or raise BudgetReached."""
+        """Reserve the price of each request in `holds` and record it as sent; return the submission ids.
+
+        If the prices together would exceed the budget, write nothing and raise `BudgetReached`.
+        """
         held = step(State.PLANNED, Event.HOLD)
         sent = step(held, Event.SEND)
         total = sum(one.hold for one in holds)
@@ -125,7 +128,7 @@ def hold_and_send(
         rows: Numbers of the manifest rows in the request.
         hold: The most that the request can cost, in whole credits.
         budget: The run's budget in credits; None without one.
-        at: Seconds since the epoch.
+        at: When the request is sent, in seconds since the epoch.
         retry: Whether the request repeats the user's question (`--ask`) because the first answer to it was invalid.
     """
     return _HoldAndSend(rows, hold, budget, at, retry)
@@ -162,7 +165,10 @@ def store_raw_answer(db: sqlite.Connection, submission_id: int, received: Receiv
 
 @sqlite.command
 def acknowledge(db: sqlite.Connection, submission_id: int, request_id: str, at: float) -> None:
-    """Record that the service accepted the request at time `at`; its answer can be polled under `request_id`."""
+    """Record that the service accepted the request; its answer can be polled under `request_id`.
+
+    `at` is when the service accepted it, in seconds since the epoch.
+    """
     db.execute(
         "UPDATE submissions SET request_id = ?, acked_at = ? WHERE submission_id = ?", (request_id, at, submission_id)
     )
@@ -179,7 +185,7 @@ def settle(
         db: The journal, in a transaction.
         submission_id: The submission (POST); its answer must be in the journal already.
         outcome: The charge and the rows' results.
-        at: Seconds since the epoch.
+        at: When the charge is recorded, in seconds since the epoch.
         note: What was unexpected about the charge; stored with the change of state.
     """
     db.execute(
@@ -193,7 +199,10 @@ def settle(
 
 
 def write_row_results(db: sqlite.Connection, outcomes: Iterable[AnswerOutcome]) -> None:
-    """Set each answered row to `ok`, with its asset's position in the answer, or to `failed` if the answer lacks it."""
+    """Set each row in `outcomes` to `ok`, or to `failed` if the answer lacks its asset (image or video).
+
+    Also store the position and the name of the row's asset in the answer.
+    """
     db.executemany(
         "UPDATE items SET status = ?, reason = ?, error = ?, asset = ?, name = ? WHERE seq = ?",
         [
@@ -208,7 +217,7 @@ def write_row_results(db: sqlite.Connection, outcomes: Iterable[AnswerOutcome]) 
 
 @sqlite.command
 def record_refusal(db: sqlite.Connection, submission_id: int, refusal: Refusal, at: float) -> None:
-    """Record at time `at` that a request was refused and cost nothing.
+    """Record that a request was refused and cost nothing; `at` is the present time in seconds since the epoch.
 
     Its rows become pending again if they did not cause the refusal (`refusal.rows_retryable`); otherwise they fail.
     """
@@ -250,7 +259,7 @@ def requeue_lost_rows(db: sqlite.Connection, seqs: Sequence[int]) -> None:
 
 
 def mark_rows(db: sqlite.Connection, submission_id: int, status: str, reason: str | None, error: str | None) -> None:
-    """Set the status of all rows of a submission (one POST), with a code and a sentence that say why."""
+    """Set the status of all rows of a submission (one POST); `reason` is a code and `error` a sentence that say why."""
     db.execute(
         "UPDATE items SET status = ?, reason = ?, error = ? WHERE submission_id = ?",
         (status, reason, error, submission_id),
@@ -259,7 +268,10 @@ def mark_rows(db: sqlite.Connection, submission_id: int, status: str, reason: st
 
 @sqlite.command
 def fail_row(db: sqlite.Connection, seq: int, reason: str, error: str) -> None:
-    """Mark row number `seq` as failed because it cannot be sent, for example because its file is gone."""
+    """Mark row number `seq` as failed because it cannot be sent, for example because its file is gone.
+
+    `reason` is a code and `error` a sentence that say why.
+    """
     db.execute("UPDATE items SET status = 'failed', reason = ?, error = ? WHERE seq = ?", (reason, error, seq))
 
 
@@ -272,7 +284,7 @@ def revert_to_planned(db: sqlite.Connection, submission_id: int, event: Event, w
         submission_id: The submission.
         event: `UNREACHED` (no connection) or `THROTTLE` (too many requests).
         why: What happened, as a sentence.
-        at: Seconds since the epoch.
+        at: When it happened, in seconds since the epoch.
     """
     _apply_event_with_error(db, submission_id, event, at, why)
     requeue_rows(db, submission_id)
@@ -293,7 +305,7 @@ def mark_uncertain(
         db: The journal, in a transaction.
         submission_id: The submission; its rows get the status `in_doubt`.
         why: What happened, as a sentence.
-        at: Seconds since the epoch.
+        at: When it happened, in seconds since the epoch.
         received: The unusable answer, if there was one; its bytes are stored.
     """
     if received is not None:
@@ -306,7 +318,7 @@ def mark_uncertain(
 def resend(db: sqlite.Connection, submission_id: int, at: float) -> None:
     """Record that a request without an answer is sent again under its idempotency key, so that it is charged once.
 
-    Its credits stay reserved.
+    Its credits stay reserved. `at` is the time of sending, in seconds since the epoch.
     """
     apply_event(db, submission_id, Event.ASK_AGAIN, at, "same idempotency key")
     db.execute(
@@ -320,7 +332,8 @@ def resend(db: sqlite.Connection, submission_id: int, at: float) -> None:
 def mark_over_budget(db: sqlite.Connection, reason: str, first: int, last: int) -> int:
     """Mark the pending rows in places `first` to `last` of the send order as over budget, and return their number.
 
-    A video of which frames are marked counts as one row. `reason` is the limit reached, such as `no_credits`.
+    Both places are included. A video of which frames are marked counts as one row. `reason` is the limit reached, such
+    as `no_credits`.
     """
     selected = f"status = 'pending' AND submission_id IS NULL AND {SEND_ORDER} BETWEEN ? AND ? AND {IS_SENT}"
     count = f"SELECT count(DISTINCT {ROW_OF.format('seq')}) FROM items WHERE {selected}"  # noqa: S608 (our own words)
@@ -341,7 +354,10 @@ def mark_row_over_budget(db: sqlite.Connection, reason: str, seq: int) -> None:
 
 @sqlite.command
 def clear_over_budget(db: sqlite.Connection, first: int, last: int) -> None:
-    """Make the over-budget rows and video frames in places `first` to `last` of the send order pending again."""
+    """Make the over-budget rows and video frames in places `first` to `last` of the send order pending again.
+
+    Both places are included.
+    """
     db.execute(
         "UPDATE items SET status = 'pending', reason = NULL "  # noqa: S608 (a constant expression)
         f"WHERE status = 'over_budget' AND {SEND_ORDER} BETWEEN ? AND ? AND {IS_SENT}",
@@ -360,9 +376,10 @@ def add_retries(db: sqlite.Connection, rows: Sequence[RetryRow]) -> None:
 
 @sqlite.command
 def set_retry_obstacle(db: sqlite.Connection, reason: str | None, first: int, last: int) -> None:
-    """Record why rows that wait for a second answer to `--ask` cannot be sent, such as `budget`; None: they can.
+    """Record why rows that wait for a second answer to `--ask` cannot be sent; an earlier reason stays.
 
-    The rows are those in places `first` to `last` of the send order.
+    The rows are those in places `first` to `last` of the send order, both included. `reason` is a code such as
+    `budget`; None deletes the earlier reasons, because the rows can be sent.
     """
     db.execute(
         "UPDATE answer_retries SET reason = ?1 "  # noqa: S608 (a constant expression)
@@ -374,7 +391,10 @@ def set_retry_obstacle(db: sqlite.Connection, reason: str | None, first: int, la
 
 @sqlite.command
 def set_row_retry_obstacle(db: sqlite.Connection, reason: str, seq: int) -> None:
-    """Record why the row or video frame `seq`, which waits for a second answer to `--ask`, cannot be sent."""
+    """Record why the row or video frame `seq`, which waits for a second answer to `--ask`, cannot be sent.
+
+    `reason` is a code such as `budget`. An earlier reason stays.
+    """
     db.execute(
         "UPDATE answer_retries SET reason = ? WHERE submission_id IS NULL AND reason IS NULL AND seq = ?", (reason, seq)
     )

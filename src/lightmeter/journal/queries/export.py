@@ -1,7 +1,8 @@
 """Queries for the export of a run's journal to tables: items, answers, requests, results of pre-checks.
 
-A folder may hold several runs. For functions with `run`, the run's position among them (oldest first, from 0), the
-connection must have the database `latest` attached: `build_latest_runs` writes it, to say which run is newest per item.
+A folder may hold several runs. The parameter `run` of a function is the position of the run among them, from 0, oldest
+first. These functions need a connection to which the database `latest` is attached. `build_latest_runs` writes this
+database; it says for each item which run is the newest with that item.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class SubmissionRange:
 
     @property
     def next(self) -> SubmissionRange:
-        """The range of all submissions that this range and earlier ones leave out; of the last range, itself."""
+        """The range of all submissions that are in neither this nor an earlier range; the last range returns itself."""
         return self if self.through is None else SubmissionRange(self.through, self.open)
 
     def parameters(self, run: int) -> dict[str, Any]:
@@ -186,10 +187,11 @@ WHERE state <> 'voided' AND {_NOT_EARLIER} ORDER BY submission_id
 
 
 class AnsweredItem(NamedTuple):
-    """An item (manifest row), and the position `asset` of its image or video in the answer of a request with the item.
+    """An item (manifest row) to which an answer belongs, and the place of its image or video in that answer.
 
-    `asset` is None if the answer has no entry for the item, or if a later run has a newer answer about it. `frame` is
-    the frame that was sent in place of the item, a video; None if the item was sent whole.
+    `asset` is the position in the answer's list `all.assets`. It is None if the answer has no entry for the item, or if
+    a later run has a newer answer about the item. If single frames of a video were sent, `frame` is the number of
+    the frame, from 0, among those that the service would analyze of the whole video; otherwise it is None.
     """
 
     item_id: str
@@ -207,7 +209,10 @@ class JournalAnswer(NamedTuple):
 
 
 def journal_mark(db: sqlite.Connection) -> str:
-    """Return a text that changes whenever a journal gets rows or a request changes its state; exports compare it."""
+    """Return a text that changes whenever a journal gets rows or a request changes its state.
+
+    An export compares it with the text of the previous export, to find out whether there is anything new to export.
+    """
     return str(db.execute("SELECT (SELECT count(*) FROM items) || '-' || (SELECT count(*) FROM transitions)").get)
 
 
@@ -253,12 +258,14 @@ def finding_rows(db: sqlite.Connection, run: int) -> sqlite.Cursor:
 
 
 def question_rows(db: sqlite.Connection, run: int) -> Iterator[tuple[Any, ...]]:
-    """Yield each item of a run with its answers to the user's question (`--ask`), as tuples of database columns.
+    """Yield each item of a run with its answers to the user's question (`--ask`), in the order of the manifest.
 
-    A video whose frames were sent in its place comes once for each frame.
-
-    An item has a second answer if the first was invalid. The order is that of the manifest. Duplicates have the answers
-    of the earlier item that they repeat. An item that a later run of the folder answered is left out.
+    Each is a tuple (item id, URL, frame number or None, status, reason, error, position in the first answer, submission
+    id, id of a cached answer, first answer, whether a second was wanted, why it cannot be requested, state of its
+    request, error of that request, second answer, URL, local path); both answers are compressed, and the last two are
+    those of the row that was sent. If frames of a video were sent in its place, there is one tuple for each frame.
+    Duplicates have the answers of the earlier item that they repeat. Items that a later run of the folder answered are
+    left out.
     """
     return iter(db.execute(_QUESTION, {"run": run}))
 
@@ -268,7 +275,7 @@ def journal_answers(db: sqlite.Connection, run: int, submissions: SubmissionRang
 
     Args:
         db: The journal.
-        run: Position of the run among those of the folder, oldest first.
+        run: Position of the run among the runs of the folder, from 0, oldest first.
         submissions: The range of submissions.
     """
     parameters = submissions.parameters(run)
@@ -293,7 +300,10 @@ def _with_items(db: sqlite.Connection, answers: sqlite.Cursor, items_of: str, ru
 
 
 def _decompress_in_batches(answers: sqlite.Cursor) -> Iterator[list[tuple[int, str | None, bytes]]]:
-    """Yield the rows of `answers` as lists of (id, request id, decompressed answer) that fit into memory."""
+    """Yield the rows of `answers` in lists that fit into memory, with the last part of each row decompressed.
+
+    A row is (id of the submission, or of a cached answer; the service's id of the request; the answer's bytes).
+    """
     batch, size_bytes = [], 0
     for key, request_id, compressed in answers:
         batch.append((key, request_id, decompress(compressed)))

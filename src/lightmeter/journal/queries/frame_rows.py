@@ -29,8 +29,9 @@ class VideoSource(NamedTuple):
     Attributes:
         url: Its URL or path, as in the manifest.
         path: Absolute path of a local file; None for a URL.
-        content_sha256: Hash of the content that the plan chose the frames of.
-        times_s: Frame → its time in seconds, for the frames to be sent, in order.
+        content_sha256: Hash of the video's content when the plan chose the frames, in hexadecimal; None if unknown.
+        times_s: Number of each frame to be sent, from 0, among the frames that the service would analyze of the whole
+            video → its time in seconds from the start.
     """
 
     url: str
@@ -40,7 +41,13 @@ class VideoSource(NamedTuple):
 
 
 class SentFrame(NamedTuple):
-    """A frame that is sent in place of its video: its number, its time in seconds, and the id of its request."""
+    """A frame that is sent in place of its video.
+
+    Attributes:
+        frame: Number among the frames that the service would analyze of the whole video, from 0.
+        time_s: Seconds from the start of the video.
+        request_id: The service's id of the request with the frame; None while unknown.
+    """
 
     frame: int
     time_s: float
@@ -48,7 +55,10 @@ class SentFrame(NamedTuple):
 
 
 def sent_frames(db: sqlite.Connection, item_id: str) -> list[SentFrame]:
-    """Return the frames that are sent in place of the item, a video, or of the video that it repeats; else none."""
+    """Return the frames that are sent in place of a video; an empty list if the item is no video or is sent whole.
+
+    For a duplicate, return the frames of the earlier video that it repeats.
+    """
     return [SentFrame(*row) for row in db.execute(_SENT_FRAMES, (item_id,))]
 
 
@@ -65,8 +75,8 @@ def video_of_frame(db: sqlite.Connection, seq: int) -> VideoSource:
 
 
 def frame_mode_lengths(db: sqlite.Connection) -> list[tuple[int | None, int, int]]:
-    """Count the videos of which frames are sent in their place, by length.
+    """Count, by length, the pending videos in whose place frames are sent.
 
-    Return (length in seconds, rounded up, or None if unknown; number of videos; number of frames to send).
+    Return a tuple for each length: (seconds, rounded up, or None if unknown; number of videos; number of frames).
     """
     return [(seconds, videos, frames) for seconds, videos, frames in db.execute(_LENGTHS)]

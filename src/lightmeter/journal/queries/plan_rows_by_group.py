@@ -15,10 +15,10 @@ from lightmeter.journal.queries.send_order import stratum_sql
 
 
 class PlannedGroup(NamedTuple):
-    """Counts for the rows of a plan with one value in a column, or with one change (as `added`) since another plan.
+    """Counts for the rows of a plan that have the same value in a column, or the same change since another plan.
 
     Attributes:
-        name: The value, or `added`, `removed`, `changed` or `unchanged`; None for rows without a value.
+        name: The value, or the change: `added`, `removed`, `changed` or `unchanged`; None for rows without a value.
         rows: Number of rows of the manifest.
         rows_to_send: Number of these rows that a run would send.
         frames_low: Least number of images and frames to be sent.

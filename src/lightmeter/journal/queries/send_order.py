@@ -53,7 +53,10 @@ class StratumCount(NamedTuple):
 
 
 def stratum_sql(column: str | None) -> str:
-    """Return SQL for a row's value in a manifest column; its one placeholder `?` takes the name of the column."""
+    """Return SQL for a row's value in a manifest column; NULL if `column` is None.
+
+    Its one placeholder `?` takes `column`.
+    """
     if column == "kind":
         return "iif(? = 'kind', kind, NULL)"
     return "(SELECT nullif(CAST(value AS TEXT), '') FROM json_each(extra) WHERE key = ?)"

@@ -1,4 +1,7 @@
-"""Rows of a journal that another process analyzes in shards, for free, and the answers that come back."""
+"""Queries that divide a journal's pending rows into shards, and read the answers from a shard's journal.
+
+A shard is a range of rows that another process analyzes with free back ends, with a journal of its own.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,11 @@ class AnsweredRow(NamedTuple):
     """A row with the position and the name of its image or video in the answer of a request.
 
     Attributes:
-        seq: Number of the row.
-        asset: Position in the answer's `all.assets`.
-        name: Name in the answer.
+        seq: Number of the row in the manifest, from 0; of a video's frame, the result of `frame_seq`.
+        asset: Position in the answer's list `all.assets`, from 0.
+        name: Name of the image or video in the answer; None if it has none.
         request_id: The service's id of the request.
-        answered_at: Seconds since the epoch.
+        answered_at: When the service answered, in seconds since the epoch.
         submission_id: Number of the request in the journal.
     """
 
@@ -43,7 +46,7 @@ class AnsweredRow(NamedTuple):
 def shard_ranges(db: sqlite.Connection, rows: int) -> list[tuple[int, int]]:
     """Divide the pending manifest rows into shards of at most `rows` rows; return each shard's first and last place.
 
-    A place is a position in the order of sending. The frames of a video have its place, so they are in its shard.
+    A place is a position in the send order. All frames of a video have the video's place, so they are in one shard.
     """
     places = (place for (place,) in db.execute(_PLACES))
     ranges = []
@@ -53,7 +56,10 @@ def shard_ranges(db: sqlite.Connection, rows: int) -> list[tuple[int, int]]:
 
 
 def pending_rows(db: sqlite.Connection, first: int, last: int) -> list[dict[str, Any]]:
-    """Return the pending rows in places `first` to `last` of the send order, with all columns but `submission_id`."""
+    """Return the pending rows in places `first` to `last` (both included) of the send order.
+
+    A row is a dict of all columns of the table `items` but `submission_id`.
+    """
     names = [name for (name,) in db.execute("SELECT name FROM pragma_table_info('items')") if name != "submission_id"]
     return [dict(zip(names, row, strict=True)) for row in db.execute(_ROWS.format(", ".join(names)), (first, last))]
 
@@ -72,5 +78,5 @@ def answered_rows(db: sqlite.Connection) -> list[AnsweredRow]:
 
 
 def raw_answer(db: sqlite.Connection, submission_id: int) -> bytes:
-    """Return the bytes of the answer to a request, compressed with zstd."""
+    """Return the answer to request number `submission_id` as the journal stores it: bytes compressed with zstd."""
     return bytes(db.execute("SELECT raw FROM answers WHERE submission_id = ?", (submission_id,)).get)

@@ -15,10 +15,11 @@ from lightmeter.journal.submission_states import State
 
 @dataclass(frozen=True, slots=True)
 class SubmissionRecord:
-    """A request (one POST) with its rows as (seq, url, path), in the order in which they were sent.
+    """A request (one POST) with its rows in the order of sending, as (number, URL or path, local path or None).
 
     `hold` is the most that the request can cost, in credits. If the request asks the user's question (`--ask`) a second
-    time, about one row, `rows` is empty and `retry` is that row.
+    time, about one row, `rows` is empty and `retry` is that row. `acked_at` is when the service accepted the request,
+    in seconds since the epoch; None if it has not confirmed that.
     """
 
     submission_id: int
@@ -48,7 +49,7 @@ def submissions_in(db: sqlite.Connection, states: Iterable[State]) -> Iterator[S
 
 
 def read_answer(db: sqlite.Connection, submission_id: int) -> bytes | None:
-    """Return the bytes of the answer to a request; None without one."""
+    """Return the bytes of the answer to request number `submission_id`, decompressed; None without an answer."""
     compressed = db.execute("SELECT raw FROM answers WHERE submission_id = ?", (submission_id,)).get
     return None if compressed is None else decompress(compressed)
 
@@ -66,7 +67,8 @@ class InDoubtTotals:
         requests: Requests without an answer that may have been charged; their rows have the status `in_doubt`.
         rows: Number of rows in `requests`.
         credits: Most credits that `requests` cost; they stay reserved.
-        again: Most credits that it would cost to send again the requests of `requests` whose charge no balance proved.
+        again: Most credits that it would cost to send some of `requests` again: those for which the account's balances
+            could not prove whether they were charged.
         lost_requests: Requests that were charged and never answered; their rows have the status `failed`.
         lost_credits: Credits charged for `lost_requests`.
         failed_requests: Requests that failed without a reported charge; their rows have the status `failed`.
@@ -130,9 +132,9 @@ class SettledAsset(NamedTuple):
     Attributes:
         transition_id: Id of the state change that recorded the charge: the same for all rows of one answer.
         request_id: The service's id of the request, if it reported one.
-        answered_at: Seconds since the epoch; None where an older version did not record it.
+        answered_at: When the service answered, in seconds since the epoch; None if an older version did not record it.
         compressed: The bytes of the answer, compressed.
-        asset: Position in the answer's `all.assets`.
+        asset: Position in the answer's list `all.assets`, from 0.
         name: Name of the image or video in the answer.
         marks: What identifies the image or video: URL, hash, size and so on.
     """

@@ -1,4 +1,4 @@
-"""Queries on the rows of a plan for the price of other options: how many rows have equal prices, and in what order."""
+"""Queries that count the rows of a plan by what their price depends on, to compute the price with other options."""
 
 from __future__ import annotations
 
@@ -70,9 +70,10 @@ SELECT key, count(DISTINCT value) FROM (
 
 
 def priced_rows(db: sqlite.Connection, column: str | None = None) -> Iterator[PricedRows]:
-    """Yield how many rows of a plan cost, or may cost, the same, by the value of a manifest column (None: no column).
+    """Yield the number of rows of a plan in each group of rows with equal prices, for each value of a manifest column.
 
-    Rows that pre-checks or local back ends (`--screen`) left out do not count.
+    Without a column, all groups have the value None. Rows that pre-checks or local back ends (`--screen`) left out do
+    not count.
     """
     for value, fate, cached, kind, seconds, rows, total_s in db.execute(_PRICED, (column or "",)):
         yield PricedRows(None if value is None else str(value), fate, bool(cached), kind, seconds, rows, total_s)
@@ -87,7 +88,7 @@ def repeated_lengths(db: sqlite.Connection) -> list[tuple[MediaKind | None, int 
 
 
 def pending_hashes(db: sqlite.Connection, most: int) -> list[int]:
-    """Return the perceptual hashes of the first `most` pending images, as unsigned numbers of 64 bits."""
+    """Return the perceptual hashes (unsigned, 64 bits) of the first `most` pending images of the manifest."""
     query = (
         f"SELECT perceptual_hash FROM items WHERE status = 'pending' AND perceptual_hash IS NOT NULL AND {IS_ROW} "  # noqa: S608
         "AND kind = 'image' ORDER BY seq LIMIT ?"
@@ -105,5 +106,5 @@ def pending_lengths_in_order(db: sqlite.Connection) -> Iterator[tuple[MediaKind 
 
 
 def count_column_values(db: sqlite.Connection, first_rows: int) -> dict[str, int]:
-    """Return additional column of the manifest → its number of distinct values in the first `first_rows` rows."""
+    """Return, for each additional manifest column, how many distinct values it has in the first `first_rows` rows."""
     return dict(db.execute(_VALUES, (first_rows,)))

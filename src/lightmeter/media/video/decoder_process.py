@@ -86,9 +86,12 @@ def _import_decoder() -> Any:
 
 
 def _open(job: dict[str, Any], decord: Any) -> tuple[_OpenVideo, dict[str, Any], bytes]:
-    """Open the video file `job["path"]`.
+    """Open the video file `job["path"]` with the module `decord`.
 
     Return the video, its metadata, and the start of each frame and the end of the last in seconds, as float32 bytes.
+
+    Raises:
+        _TooLargeError: a frame has more than `job["max_pixels"]` pixels.
     """
     import numpy as np  # noqa: PLC0415 (loaded with the decoder)
 
@@ -149,7 +152,14 @@ def _read_frame(video: _OpenVideo, request: dict[str, Any]) -> tuple[dict[str, A
 
 
 def _decode(job: dict[str, Any], decord: Any, requests: BinaryIO, output: BinaryIO) -> None:
-    """In a forked process, decode one video: answer the parent's requests for frames, or report an error."""
+    """In a forked process, decode one video: answer the parent's requests for frames, or report an error.
+
+    Args:
+        job: Path of the video, and limits on time, memory and pixels.
+        decord: The decoder module.
+        requests: The parent's requests, one JSON object on each line; `{}` or the end of the stream ends the work.
+        output: Gets the metadata of the video, then a message for each request.
+    """
     try:
         _set_limits(job)
         video, metadata, times = _open(job, decord)

@@ -20,11 +20,11 @@ _SLICE_FRAMES: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class DistinctFrame:
-    """A captured frame of a video that differs from the others.
+    """A frame of a video that differs from the others, of the captured ones: those taken at regular intervals.
 
     Attributes:
-        frame: Number among the captured frames, from 0, as in the answer to a whole video.
-        index: Index in the video, from 0.
+        frame: Number among the captured frames, from 0, as the service numbers the frames of a video that it is sent.
+        index: Index among all frames of the video, from 0.
         time_s: Capture time, in seconds from the start.
     """
 
@@ -67,9 +67,9 @@ async def find_distinct_frames(
 def most_different(frames: Sequence[FrameFeatures], limit: int) -> list[int]:
     """Return the indices, ascending, of up to `limit` frames that differ most; 0 means all.
 
-    The first frame is taken, then always the frame with the largest `scene_difference` to those taken (farthest-first
-    traversal: Gonzalez 1985, at most twice the distance of the best choice). So each scene comes before a second frame
-    of another.
+    The first frame is chosen. Then, until there are `limit` frames, the one is chosen whose least `scene_difference` to
+    the frames chosen so far is largest (farthest-first traversal, Gonzalez 1985). So every scene is represented before
+    any scene gets a second frame.
     """
     if not limit or len(frames) <= limit:
         return list(range(len(frames)))

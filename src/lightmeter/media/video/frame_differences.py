@@ -1,8 +1,8 @@
 """Differences between frames of a video: which are near-identical, and where scenes begin. No I/O.
 
 The scene measure is the content-aware detector of PySceneDetect (`ContentDetector`, scenedetect.com/docs, version 0.6):
-the mean difference of hue, saturation and value, each from 0 to 255, of two frames; a scene begins above 27. Unlike
-there, the frames are small, hue is a circle, and hue counts only where both pixels have a color.
+the mean difference of hue, saturation and value, each from 0 to 255, of two frames; a scene begins above 27. Unlike in
+PySceneDetect, the frames are shrunk, hue is a circle, and hue counts only where both pixels have a color.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _LEAST_SATURATION: Final = 25
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrameFeatures:
-    """What the differences between a frame and others are computed from: about 15 KB for a frame of any size.
+    """Small data from which the functions here compute how a frame differs from others: about 15 KB for each frame.
 
     Attributes:
         hsv: The frame shrunk to 64 x 64 pixels: hue, saturation and value, 0 to 255.
         cells: Mean RGB color of each of 16 x 16 cells, 0 to 255.
-        perceptual_hash: See `media.perceptual_hash`.
+        perceptual_hash: Number of 64 bits, of which few differ between similar frames.
     """
 
     hsv: NDArray[np.int16]

@@ -18,7 +18,7 @@ _DEFAULT_LIMITS: Final = DecoderLimits()
 
 
 async def read_video_info(path: Path, *, limits: DecoderLimits = _DEFAULT_LIMITS) -> VideoInfo:
-    """Return the metadata of a video, after decoding its first frame; raise the errors of `decoder_session`."""
+    """Return the metadata of a video; decode its first frame within `limits`; raise the errors of `decoder_session`."""
     async with decoder_session(path, limits) as decoder:
         return decoder.info
 
@@ -108,7 +108,13 @@ async def iter_frames_at(
 
 
 def _capture_times(info: VideoInfo, interval_s: int, max_frames: int) -> list[float]:
-    """Return the capture times, in seconds; raise MediaTooLarge if there are more than `MAX_CAPTURES`."""
+    """Return the times, in seconds from the start, at which frames are captured: 0 and every `interval_s` seconds.
+
+    There are at most `max_frames`; 0 means no limit.
+
+    Raises:
+        MediaTooLarge: there are more than `MAX_CAPTURES` times.
+    """
     count = frame_count(info.duration_s, interval_s, max_frames)
     if count > MAX_CAPTURES:
         raise MediaTooLarge(

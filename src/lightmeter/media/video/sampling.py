@@ -66,7 +66,16 @@ def frame_count(duration_s: float | None, interval_s: int, max_frames: int) -> i
 
 
 def frame_times(duration_s: float | None, interval_s: int, max_frames: int) -> list[float]:
-    """Return the times of the captured frames, in seconds from the start; the arguments are those of `frame_count`."""
+    """Return the times of the captured frames, in seconds from the start: 0 and every `interval_s` seconds.
+
+    Args:
+        duration_s: Length of the video in seconds; if it is unknown (None), the only time is 0.
+        interval_s: Seconds between captured frames, at least 1.
+        max_frames: Upper limit; 0 means none.
+
+    Raises:
+        ValueError: the interval is below 1, the limit is negative, or the length is not finite.
+    """
     return [float(n * interval_s) for n in range(frame_count(duration_s, interval_s, max_frames))]
 
 

@@ -140,11 +140,20 @@ async def _write_rows(
     journal: Journal,
     thumbnails: ThumbnailStore,
 ) -> AsyncIterator[int]:
-    """Read the rows of a manifest, check them and write them to a journal; yield the number of rows checked so far."""
+    """Read the rows of a manifest, check them and write them to a journal; yield the number of rows checked so far.
+
+    Args:
+        reader: The manifest.
+        options: The options of the run.
+        checker: Checks the rows, unless the option `precheck` is off.
+        kept: The file with results of earlier checks, which also gets the new results; None keeps none.
+        journal: Gets the rows that it does not contain yet.
+        thumbnails: Gets the thumbnails of the rows.
+    """
     items: Iterator[Item] = await asyncio.to_thread(iter, reader)
     with open_read_only(journal.folder) as db:
         known = count_rows(db)
-    if options.duplicates != "near":  # that rule compares later rows with the content of these
+    if options.duplicates != "near":  # (near-duplicates need the content of the rows that are in the journal already)
         items = islice(items, known, None)
     pending_write = None
     find_near = NearDuplicates() if options.duplicates == "near" else nullcontext()

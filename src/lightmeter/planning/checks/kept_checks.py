@@ -66,7 +66,7 @@ class KeptChecks:
             os.close(self._lock)
 
     def find(self, items: Sequence[Item]) -> list[tuple[bytes, CheckResult | None]]:
-        """Return for each row of the manifest the key of its pre-check result in this file, and the result or None."""
+        """Return (key, result) for each row: its key in this file, and its stored pre-check result or None."""
         keys = [result_key(item) for item in items]
         places = ",".join("?" * len(keys))
         query = f"SELECT key, result FROM checks WHERE key IN ({places})"  # noqa: S608 (question marks only)
@@ -75,9 +75,10 @@ class KeptChecks:
         return [(key, result_from_json(found[key]) if key in found else None) for key in keys]
 
     def add(self, results: Sequence[tuple[bytes, CheckResult]]) -> None:
-        """Store pre-check results (with the keys from `find`) of rows without an error; log an error of the disk.
+        """Store pre-check results, with the keys from `find`; leave out rows whose check found an error.
 
-        After the first error, such as a file of `MAX_BYTES`, nothing more is stored.
+        If the file cannot be written, for example because it has reached `MAX_BYTES`, log a warning and store nothing
+        from then on.
         """
         if self._is_full:
             return
@@ -94,7 +95,8 @@ class KeptChecks:
 def open_kept_checks(manifest: str, options: Options, settings: Settings) -> KeptChecks | None:
     """Open or create the file with pre-check results of a manifest.
 
-    Delete those of other manifests that are over 3 days old, and the oldest above `MAX_BYTES` in all.
+    Delete such files of other manifests if they are over 3 days old. While all files together exceed `MAX_BYTES`,
+    delete the oldest.
 
     Args:
         manifest: Location of the manifest, or its name if it has none.
@@ -174,7 +176,10 @@ def _open(path: Path) -> sqlite.Connection:
 
 
 def _remove_old(opened: Path) -> None:
-    """Delete pre-check result files beside `opened`: those over 3 days old, and the oldest above `MAX_BYTES` in all."""
+    """Delete pre-check result files beside `opened` that are over 3 days old, and the oldest if all exceed `MAX_BYTES`.
+
+    Files that another process uses stay.
+    """
     stats = {path: path.stat() for path in opened.parent.glob("*.sqlite") if not path.name.endswith(THUMBNAILS_NAME)}
     size_bytes = 0
     for path, stat in sorted(stats.items(), key=lambda entry: -entry[1].st_mtime):
@@ -199,7 +204,10 @@ def _remove_unused(path: Path) -> None:
 
 
 def result_key(item: Item) -> bytes:
-    """Return the key of a row's pre-check result: a hash, because a URL may hold a secret token."""
+    """Return the key of a row's pre-check result: a hash of its URL, or of its file's path, size and time of change.
+
+    The URL is not stored itself, because it may hold a secret token.
+    """
     parts: tuple[object, ...] = (item.kind, item.url)
     if item.path is not None:
         parts = (item.kind, item.path)
@@ -219,7 +227,7 @@ def result_to_json(result: CheckResult) -> bytes:
 
 
 def result_from_json(text: bytes) -> CheckResult:
-    """Return the pre-check result that `result_to_json` wrote."""
+    """Return the pre-check result that `result_to_json` wrote as the JSON `text`."""
     fields = orjson.loads(text)
     fields["findings"] = tuple(Finding(**found) for found in fields["findings"])
     fields["fingerprint"] = bytes.fromhex(fields.get("fingerprint", "")) or None

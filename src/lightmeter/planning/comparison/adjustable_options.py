@@ -9,7 +9,9 @@ _PLAN_AGAIN = "Plan the manifest again."
 
 
 def check_rows_stay_valid(before: Options, after: Options, *, is_screened: bool) -> None:
-    """Check that the rows of a plan need not be read, pre-checked or screened by local back ends again for new options.
+    """Raise an error if the rows of a plan would have to be read, pre-checked or screened again for new options.
+
+    "Screened" means that free local back ends (option `screen`) decided which rows are sent.
 
     Args:
         before: The options of the plan.

@@ -106,13 +106,13 @@ def _comparison_tables(comparison: PlanComparison) -> Iterator[str]:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a Markdown table; empty without rows."""
+    """Return a Markdown table with the column titles `head`; an empty text if there are no rows."""
     lines = [f"| {' | '.join(map(str, row))} |" for row in rows]
     return "\n".join([f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *lines]) if lines else ""
 
 
 def _escape_as_code(value: str) -> str:
-    """Return an untrusted text as `<code>…</code>` with its special characters escaped, for a Markdown document."""
+    """Return an untrusted text, shortened and with special characters escaped, as `<code>…</code>` for Markdown."""
     return f"<code>{_escaped(_shorten(value))}</code>"
 
 
@@ -169,7 +169,10 @@ def _share_lines(comparison: PlanComparison) -> list[tuple[str, str, str]]:
 
 
 def _sums(shares: Sequence[tuple[int, int | None] | None]) -> tuple[int, int | None]:
-    """Return the sums of the least and of the most millicredits (None if unbounded) in (least, most) pairs."""
+    """Return the sums of the least and of the most millicredits in `shares`, which are (least, most) pairs.
+
+    If the most of a pair is None (unbounded), so is the sum of the mosts. None in place of a pair counts as 0.
+    """
     known = [share for share in shares if share is not None]
     highs = [high for _, high in known if high is not None]
     return sum(low for low, _ in known), sum(highs) if len(highs) == len(known) else None
@@ -181,7 +184,7 @@ def _sum_text(shares: Sequence[tuple[int, int | None] | None]) -> str:
 
 
 def _rounded_up(price: CreditRange, shares: Sequence[tuple[int, int | None] | None]) -> str:
-    """Return as text what `price` has beyond the sum of `shares`: rounding up, and repeats of `--ask` questions."""
+    """Return as text how much `price` exceeds the sum of `shares`, by rounding up and by repeated `--ask` questions."""
     low, high = _sums(shares)
     most = None if price.high is None or high is None else price.high * MILLICREDITS - high
     return _milli_text(price.low * MILLICREDITS - low, most)

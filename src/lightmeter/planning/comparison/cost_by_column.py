@@ -21,7 +21,7 @@ class ValueCost:
 
     Attributes:
         value: The value; None for rows without a value, and if this object sums up all values that are not listed.
-        rows: Number of rows of the manifest.
+        rows: Number of manifest rows with this value.
         rows_to_send: Number of these rows that a run would send.
         credits: The price, as for a run of these rows alone.
     """
@@ -55,7 +55,7 @@ class ColumnCost:
 
     @property
     def lines(self) -> tuple[tuple[str, ValueCost], ...]:
-        """The label and the cost of each listed value, and of the rest."""
+        """(label, cost) of each listed value, and of the rest; the label is the value, or `(no value)` without one."""
         listed = tuple((cost.value or "(no value)", cost) for cost in self.values)
         rest = f"({counted(self.rest_values, 'other value')})"
         return listed if self.rest is None else (*listed, (rest, self.rest))

@@ -105,7 +105,8 @@ class FeatureCostChange:
         feature: Name of the feature.
         before_milli: Least and most millicredits in the old plan (most: None if unbounded); None without the feature.
         after_milli: Least and most millicredits in the new plan, or None, like `before_milli`.
-        before_label: How far `before_milli` can be trusted: `exact`, `bound`, or `estimate`.
+        before_label: How far `before_milli` can be trusted: `exact`; `bound` (the cost cannot be outside the range);
+            or `estimate`, if the service has not confirmed the prices.
         after_label: How far `after_milli` can be trusted.
     """
 
@@ -119,7 +120,7 @@ class FeatureCostChange:
 
 @dataclass(frozen=True, slots=True)
 class FeaturePriceChange:
-    """A feature of a back end whose price (in millicredits for an image or frame) differs between two plans."""
+    """A feature of a back end whose price (millicredits for an image or frame) differs in the old and the new plan."""
 
     backend: str
     feature: str
@@ -129,7 +130,7 @@ class FeaturePriceChange:
 
 @dataclass(frozen=True, slots=True)
 class OptionChange:
-    """An option that differs between two plans, with its values as plain JSON values."""
+    """An option that differs, with its values in the old (`before`) and the new plan (`after`) as plain JSON values."""
 
     name: str
     before: Any
@@ -143,13 +144,13 @@ class PlanComparison:
     Attributes:
         before: Price of the old plan.
         after: Price of the new plan.
-        before_label: How far the old price can be trusted: `exact`; `bound`; or `estimate`, if the service has not
-            confirmed the prices.
+        before_label: How far the old price can be trusted: `exact`; `bound` (it cannot be outside the range); or
+            `estimate`, if the service has not confirmed the prices.
         after_label: How far the new price can be trusted.
         counts_before: Rows of the old plan by status.
         counts_after: Rows of the new plan by status.
         rows: Number and price of the rows that were added, removed, changed or left unchanged.
-        shares: The cost of each feature of each back end, most expensive first.
+        shares: What each feature of each back end costs in both plans, most expensive first.
         prices: Prices of features that both plans request, where they differ.
         options: Options that differ.
     """
@@ -333,7 +334,10 @@ def _option_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Opt
 
 
 def _option_values(head: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a plan's options; options newer than the lightmeter that saved the plan have their default values."""
+    """Return a plan's options by name, from `head`: all that the plan file contains except the rows.
+
+    Options newer than the lightmeter that saved the plan have their default values.
+    """
     known = {name: value for name, value in head["options"].items() if name in Options.model_fields}
     try:
         values = parse_options(**known).model_dump(mode="json")

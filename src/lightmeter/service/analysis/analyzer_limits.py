@@ -1,4 +1,4 @@
-"""Limits of the class `Analyzer` (pending pictures, cache, decoding), which options of the command line set."""
+"""Limits of unfinished images and video frames, of the cache and of decoding, for the class `Analyzer`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class AnalyzerLimits:
     """Limits of the class `Analyzer`, which analyzes the images and videos of all requests.
 
     Attributes:
-        max_pending_pictures: Maximum images and video frames of an account's unfinished requests; more are refused.
+        max_pending_pictures: Maximum images and video frames in the unfinished requests of one account.
         cache_bytes: Size of the cache of back-end results in bytes; 0: no cache.
         decoding: Limits of the processes, threads and memory that decode images and videos.
     """

@@ -3,8 +3,8 @@
 A picture (image or video frame) is pending from the admission of its request until its analysis ends. A request that
 would wait for minutes is refused at once, before credits are reserved for it.
 
-The pending pictures of one account count for at most half of the capacity, so that no account can make the service
-refuse all others.
+However many pictures of one account are pending, they count as at most half of the capacity of the service. So one
+account cannot make the service refuse the requests of all other accounts.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class AdmissionController:
     A picture is pending from the admission of its request until its analysis ends.
 
     Args:
-        max_pending_pictures: Maximum pending pictures of one account; all accounts together may have twice as many. An
-            account may have at most half of what the other accounts leave of this total. A request of an account that
-            has nothing pending may exceed the maximum.
+        max_pending_pictures: Maximum pending pictures of an account while no other account has any. The total limit
+            for all accounts is twice as high. An account may use half of the part of the total that the other
+            accounts leave. If the account has no pending pictures, its next request may exceed this maximum.
         clock: Source of the time.
     """
 
@@ -81,7 +81,7 @@ class AdmissionController:
         Args:
             account_id: Account that sent the request.
             pictures: Number of images and video frames of the request.
-            waiting_requests: Requests that wait in the job queue, by account; each counts as one picture.
+            waiting_requests: Number of requests in the job queue, by account number; each counts as one picture.
 
         Raises:
             ServiceOverloaded: the account would exceed its limit of pending pictures.
@@ -96,7 +96,10 @@ class AdmissionController:
 
     @contextmanager
     def reserve(self, account_id: int, pictures: int) -> Iterator[None]:
-        """Count a request's pictures as pending during the `with` block; unlike `admit`, never refuse the request."""
+        """Count the `pictures` images and video frames of an account's request as pending during the `with` block.
+
+        Unlike `admit`, never refuse the request.
+        """
         if not self._pending:
             self._busy_since = self._clock.monotonic()
         self._pending[account_id] += pictures
@@ -116,7 +119,10 @@ class AdmissionController:
         self._drop_old_measurements()
 
     def pictures_per_s(self) -> float:
-        """Return the images and frames analyzed per second in the last `WINDOW_S` seconds, not counting idle time."""
+        """Return the images and frames analyzed per second in the last `WINDOW_S` seconds, not counting idle time.
+
+        If none were analyzed in this period, return the previous rate.
+        """
         self._drop_old_measurements()
         pictures = sum(count for _, count in self._finished)
         seconds = min(self._clock.monotonic() - self._busy_since, WINDOW_S)
@@ -128,6 +134,9 @@ class AdmissionController:
             self._finished.popleft()
 
     def _retry_after_s(self, waiting: int, excess: int) -> int:
-        """Return the estimated seconds until `excess` of the `waiting` pictures (all, if fewer wait) are analyzed."""
+        """Return the estimated seconds until `excess` of the `waiting` pictures (all, if fewer wait) are analyzed.
+
+        The result is rounded up, and limited to `MIN_RETRY_S` to `MAX_RETRY_S`.
+        """
         seconds = math.ceil(min(waiting, excess) / self.pictures_per_s())
         return min(max(seconds, MIN_RETRY_S), MAX_RETRY_S)

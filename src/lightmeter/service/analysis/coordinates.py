@@ -1,4 +1,4 @@
-"""Converts coordinates from pixels of a back end's input, which may be scaled or cropped, to pixels of the asset."""
+"""Converts coordinates in a back end's input, which may be scaled or cropped, to pixels of the image or video."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _convert_entries(entries: Entries, mapping: PixelMapping) -> Entries:
 
 
 def convert_coordinates(value: Any, mapping: PixelMapping) -> Any:
-    """Return a JSON value with all coordinates in it converted, at any depth; other values do not change.
+    """Return a JSON value in which `mapping` has converted all coordinates, at any depth; other values do not change.
 
     `x`, `left` and `right`, `y`, `top` and `bottom` are positions; `width` and `height` are lengths. Integers are
     rounded to integers, other numbers to hundredths of a pixel.

@@ -6,7 +6,7 @@ request with one. A back end declares how many calls may run at once and how man
 called again for each picture alone, so that one bad picture does not fail the others.
 
 Throughput of a local model in pictures a second (two cores, onnxruntime 1.31, EfficientNet-Lite0, the model alone;
-repeats differed by up to 40 %):
+repeats differed by up to 40 %). "Threads" are the threads that one call uses, "callers" the calls at the same time:
 
 ==========================  ===  ===  ===  ===
 pictures in a call            1    2    4    8
@@ -145,7 +145,7 @@ class InferenceQueues:
         await asyncio.gather(*(queue.warm() for queue in self._queues.values()))
 
     def close(self) -> None:
-        """Cancel the pictures that wait, and stop the threads that call back ends, each after its present call."""
+        """Cancel the waiting pictures, and stop the threads of all back ends; each finishes its current call first."""
         for queue in self._queues.values():
             queue.close()
 
@@ -160,7 +160,7 @@ class InferenceQueues:
 
         Args:
             backend: Name of the back end.
-            pictures: Pictures of one asset.
+            pictures: An image, or frames of one video.
             params: Features and options (such as the prompt) for the back end.
             caller: The account and the request; accounts take turns, and so do the requests of an account.
 
@@ -176,6 +176,12 @@ def _call_backend(
     """Call a back end, and return the entries (tags, colors and so on) or the error of each picture.
 
     If a call with several pictures fails, call the back end for each picture alone.
+
+    Args:
+        backend: The back end.
+        pictures: Images or video frames.
+        params: Features and options (such as the prompt) for the back end.
+        metrics: Counts successful calls, and pictures for which the back end failed.
     """
     start_s = time.perf_counter()
     try:

@@ -29,21 +29,21 @@ EntriesByBackend: TypeAlias = Mapping[str, list[Entries] | BackendError]
 
 @dataclass(frozen=True, slots=True)
 class AssetFindings:
-    """Metadata of an image or video, and by back end the entries (tags, colors and so on) that it found there."""
+    """Metadata of an image or video, and the entries (tags, colors and so on) or the error of each back end."""
 
     metadata: AssetMetadata
     entries: EntriesByBackend
 
 
 def append_slice(findings: AssetFindings | None, metadata: AssetMetadata, entries: EntriesByBackend) -> AssetFindings:
-    """Return what was found in the earlier frames of a video, with what was found in its next frames appended.
+    """Return the results for the earlier frames of a video and for its next frames as one object.
 
-    A back end that failed for some frames has failed for the video.
+    If a back end failed for any frames, its result for the whole video is the error.
 
     Args:
         findings: Metadata and entries of the earlier frames; None: there are none.
         metadata: Metadata of the next frames.
-        entries: By back end, what it found in the next frames: entries (tags, colors and so on), or its error.
+        entries: Entries (tags, colors and so on) of the next frames, or an error, by name of the back end.
     """
     if findings is None:
         return AssetFindings(metadata, entries)
@@ -61,11 +61,13 @@ def append_slice(findings: AssetFindings | None, metadata: AssetMetadata, entrie
 def compose_entries(
     backend: ComposingBackend, entries: EntriesByBackend, count: int, options: AnalysisOptions
 ) -> list[Entries] | BackendError:
-    """Return the entries (such as descriptions) that a back end makes from other back ends' entries, or its error.
+    """Return the entries (such as descriptions) that a back end makes from the entries of other back ends.
+
+    If the back end fails, return its error.
 
     Args:
-        backend: Back end that analyzes no pictures, but entries of other back ends.
-        entries: Entries of the other back ends.
+        backend: Back end whose input is entries of other back ends, not pictures.
+        entries: Entries or error of each other back end, by its name.
         count: Number of images or frames; the result has one `Entries` for each.
         options: Options of the request, such as the language.
     """
@@ -85,7 +87,10 @@ def select_features(entries: Entries, features: Collection[str]) -> Entries:
 
 
 def merge_entries(entries_of_backends: Sequence[Entries]) -> Entries:
-    """Merge the entries (tags, colors and so on) that all back ends found in one image or frame."""
+    """Join the entries (tags, colors and so on) that all back ends found in one image or frame.
+
+    All entries are kept: a tag that two back ends found has two entries under its name.
+    """
     if len(entries_of_backends) == 1:
         return entries_of_backends[0]
     merged = Entries()

@@ -1,4 +1,4 @@
-"""In-memory LRU cache of the entries (tags, colors and so on) that back ends found, by the SHA-256 of the asset.
+"""In-memory LRU cache of the entries (tags, colors and so on) that back ends found, by the SHA-256 of the file.
 
 A cached result is identical to the computed one and costs the same credits; it saves only CPU time.
 """
@@ -22,7 +22,7 @@ _OVERHEAD_BYTES: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class ContentKey:
-    """Key, in the cache of results, of an image file or of the frames that are captured of a video file.
+    """Cache key of an image file, or of a video file together with the rule by which its frames are captured.
 
     Attributes:
         digest: SHA-256 of the file.
@@ -48,7 +48,7 @@ class ResultCache:
         max_bytes: Maximum total size of the cached values, as JSON with an estimated overhead for each value.
 
     Attributes:
-        size_bytes: Present total size of the cached values, measured like `max_bytes`.
+        size_bytes: Current total size of the cached values, measured like `max_bytes`.
     """
 
     def __init__(self, max_bytes: int = DEFAULT_CACHE_BYTES) -> None:
@@ -60,16 +60,20 @@ class ResultCache:
         return len(self._items)
 
     def get_metadata(self, content: ContentKey) -> AssetMetadata | None:
-        """Return the cached metadata of an image or video, such as its size; None if the metadata are not cached."""
+        """Return the cached metadata, such as the size, of the image or video `content`; None: not cached."""
         value = self._get(content)
         return value if isinstance(value, AssetMetadata) else None
 
     def put_metadata(self, content: ContentKey, metadata: AssetMetadata) -> None:
-        """Cache the metadata of an image or video."""
+        """Cache the metadata, such as the size, of the image or video `content`."""
         self._put(content, metadata)
 
     def get_entries(self, content: ContentKey, backend: str, params: InferenceParams) -> list[Entries] | None:
-        """Return the cached entries (tags and so on) of a back end for a file, as new copies; None: not cached."""
+        """Return new copies of the cached entries (tags and so on) of the image or video `content`; None: not cached.
+
+        The list has one `Entries` for the image, or for each captured frame of the video. They are what the back end
+        named `backend` found with the features and options `params`.
+        """
         value = self._get((content, backend, params))
         # Cached as JSON, so that callers get independent copies, and the size is known.
         return [Entries.model_validate_json(each) for each in value] if isinstance(value, tuple) else None
@@ -77,7 +81,10 @@ class ResultCache:
     def put_entries(
         self, content: ContentKey, backend: str, params: InferenceParams, entries: Sequence[Entries]
     ) -> None:
-        """Cache the entries (tags and so on) that a back end found with `params` in each picture of a file."""
+        """Cache `entries` (tags and so on), one for the image or for each captured frame of the video `content`.
+
+        They are what the back end named `backend` found with the features and options `params`.
+        """
         self._put((content, backend, params), tuple(each.model_dump_json().encode() for each in entries))
 
     def _get(self, key: ContentKey | _EntriesKey) -> AssetMetadata | tuple[bytes, ...] | None:

@@ -16,7 +16,7 @@ class BackendAvailability:
     Attributes:
         features: Name of an available back end → features that it offers, such as `tags`.
         defaults: Available back ends that a request without `backend` uses.
-        aliases: Alias → available back end that answers for it.
+        aliases: Alias → available back end that the alias stands for.
         reasons: Unavailable back end → sentence that says why it is unavailable.
     """
 

@@ -29,9 +29,9 @@ class AnalysisOptions:
     """Options of a request beside its features; only back ends that describe pictures use them.
 
     Attributes:
-        role: Who writes the description, or what for, such as `critic` or `alttext`.
+        role: Persona that writes a description (such as `critic`), or the purpose of the description (`alttext`).
         language: Language of descriptions.
-        prompt: Custom prompt for descriptions, or None.
+        prompt: Custom prompt for descriptions; None: the prompt for the role.
     """
 
     role: str = DEFAULT_ROLE

@@ -135,7 +135,7 @@ class BackendCatalog:
     def create_backend(self, name: str, metrics: ProviderMetrics = NO_METRICS) -> AnyBackend:
         """Create the back end `name`; if it calls a provider, it counts these calls in `metrics`.
 
-        Only a back end for an ONNX model of the operator loads the model now; all others load theirs in `warm`.
+        Only a back end for the operator's own ONNX file loads its model now; all others load theirs in `warm`.
 
         Raises:
             SettingsError: there is no such back end, it cannot be used, or its import fails.
@@ -191,7 +191,7 @@ def _modified_at(place: str) -> tuple[str, int]:
 
 
 def _packaged_prices(name: str, features: frozenset[str]) -> dict[str, int]:
-    """Return a back end's price for each feature in lightmeter's own price table, in millicredits; 0 if not in it."""
+    """Return feature → price in millicredits of the back end `name` in lightmeter's own price table; 0 if not in it."""
     prices = default_rates().rates.get(name, {})
     return {feature: prices.get(feature, 0) for feature in sorted(features)}
 
@@ -218,7 +218,10 @@ def _create_builtin(name: str, builtin: BuiltinBackend, settings: Settings, _: P
 
 
 def _entry_point_entry(name: str, target: str) -> CatalogEntry:
-    """Return the catalog entry of another package's back end, read from its class `target` (`package.module:Class`)."""
+    """Return the catalog entry of another package's back end, read from its class `target` (`package.module:Class`).
+
+    `name` is the name of the back end.
+    """
     entry = CatalogEntry(
         name, frozenset(), {}, make=lambda _: _check_protocol(name, target, import_target(name, target)())
     )
@@ -314,7 +317,7 @@ def _provider_entry(name: str, provider: Provider, table: ProviderTable) -> Cata
 
 
 def _environment(variable: str | None) -> str:
-    """Return the value of an environment variable without outer white space; empty if it is not set."""
+    """Return the value of an environment variable without outer white space; empty if None or not set."""
     return os.environ.get(variable, "").strip() if variable else ""
 
 
@@ -324,7 +327,14 @@ def _read_secret(variable: str | None) -> SecretStr | None:
 
 
 def _missing_reason(name: str, provider: Provider, table: ProviderTable, settings: ProviderSettings) -> str | None:
-    """Return a sentence that says what the operator must set or install to use a provider; None: nothing is missing."""
+    """Return a sentence that says what the operator must set or install to use a provider; None: nothing is missing.
+
+    Args:
+        name: Name of the back end that calls the provider.
+        provider: The provider, with its defaults.
+        table: The table `[backends.NAME]` of the operator's settings file; empty if there is none.
+        settings: Settings of the back end, made from `provider`, `table` and environment variables.
+    """
     if provider.extra is not None and not provider.is_installed:
         return f"Its package is missing: pip install 'lightmeter[{provider.extra}]'."
     if not settings.base_url:

@@ -28,9 +28,10 @@ def _check_features(prices: dict[str, Decimal]) -> dict[str, Decimal]:
 
 
 class ProviderTable(BaseModel):
-    """Table `[backends.NAME]` of the settings file: for a provider, a server with its API, or a local back end.
+    """Table `[backends.NAME]` of the settings file, for a back end that calls a provider or that is local.
 
-    For a local back end, only `prices` and `default` have an effect.
+    Instead of a provider, the back end may call another server with the same API. For a local back end, only `prices`
+    and `default` have an effect.
 
     Attributes:
         kind: Provider whose API is called; None: the provider or local back end that has the name of the table.
@@ -42,9 +43,10 @@ class ProviderTable(BaseModel):
         concurrency: Maximum number of simultaneous calls.
         timeout_s: Longest wait for one answer, in seconds.
         max_attempts: Maximum number of calls for one picture, with retries.
-        default: Whether requests that name no back end use it; None: no for a provider, unchanged for a local back end.
+        default: Whether requests that name no back end use this one; None: no for a provider, as built in for a local
+            back end.
         prices: Credits for each image or frame, by feature; empty: those of lightmeter's price table, if there are any.
-        options: Settings that only this adapter has, such as a region.
+        options: Settings that only the provider's adapter (the class that calls its API) has, such as a region.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -71,7 +73,8 @@ def millicredits(prices: Mapping[str, Decimal]) -> dict[str, int]:
 def read_tables(tables: Mapping[str, Any]) -> dict[str, ProviderTable | OnnxModelSettings | str]:
     """Validate the tables `[backends.NAME]` of the settings file; return them by the lowercase name of the back end.
 
-    An alias, a line `NAME = "OTHER"` in `[backends]`, has as value the lowercase name of the other back end.
+    A line `NAME = "OTHER"` in `[backends]` defines an alias; its value in the result is the lowercase name of the other
+    back end.
 
     Raises:
         SettingsError: a table is invalid; the message names the table and the invalid key.

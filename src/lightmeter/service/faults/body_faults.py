@@ -28,7 +28,7 @@ def _with_assets(body: Body, assets: Any) -> Body:
 
 
 def _drop_assets(body: Body, random: Random, fault: Fault) -> Body:
-    """Return the body of an answer without some assets: each is dropped with the probability `fault.chance`."""
+    """Return the body of an answer, with each image and video left out with the probability `fault.chance`."""
     return _with_assets(body, [asset for asset in body["all"]["assets"] if random.random() >= fault.chance])
 
 
@@ -63,7 +63,7 @@ def _add_asset(body: Body, random: Random, _: Fault) -> Body:
 def _key_assets_by_name(body: Body, _: Random, __: Fault) -> Body:
     """Return the body of an answer with the list `assets` (images and videos) as an object keyed by asset name.
 
-    An asset without a name, or with the name of an earlier asset, gets its index as the key.
+    An asset without a name, or with the name of an earlier asset, gets its index, from 0, as the key.
     """
     keyed: Body = {}
     for index, asset in enumerate(body["all"]["assets"]):

@@ -29,7 +29,10 @@ from lightmeter.errors import SettingsError
 
 
 class Lane(StrEnum):
-    """Type of an API request, to which a fault may be limited: submission of assets, poll, or reading the balance."""
+    """Type of an API request: submission of images and videos, poll for the result, or reading the balance.
+
+    A fault may be limited to some of these types.
+    """
 
     SUBMIT = "submit"
     POLL = "poll"
@@ -72,20 +75,21 @@ class Fault(BaseModel):
     Attributes:
         name: Name of the fault in fault files, logs and counts, such as `drop-after`.
         on: Types of requests that the fault affects: `submit`, `poll`, `credits`.
-        chance: Probability, 0 to 1, that the fault affects a request.
+        chance: Probability, 0 to 1, that the fault affects a request; with the fault `missing`, an image or video.
         seconds: Shortest and longest delay in seconds; drawn at random for each request.
         factor: Multiplier of all charges, for the fault `prices`.
         per_second: Requests a second that the fault `queue` lets through.
         bucket: For a token-bucket limit: requests a second; None: no such limit.
         burst: Size of the token bucket: how many requests it lets through at once.
-        window: For a limit of requests in each period: maximum number of requests, and seconds of a period.
-        cap: For a concurrency limit: maximum requests at once.
+        window: For a limit of requests in each period: (maximum number of requests, seconds of a period); None: no such
+            limit.
+        cap: For a concurrency limit: maximum requests at once; None: no such limit.
         retry_after: Retry-After header of a refusal: "no" for none, "yes" for the true seconds, "date" for a date, or
             a fixed number of seconds.
         status: HTTP status; None: 429 for a limit, one of 500, 502, 503 and 504 at random for an error.
         when: Whether an error answer is sent before or after the request is processed and charged.
-        names: Names that assets (images and videos) get in the shuffled answer: "temporary" paths, their own ("keep"),
-            other URLs ("redirect") or "none".
+        names: For the fault `shuffle`: what replaces the name (URL or file name) of each image and video in the answer:
+            a random file path ("temporary") or URL ("redirect"), no name ("none"), or nothing ("keep").
         kind: Way to break the JSON, one of `ODD_VALUES`; None: at random.
     """
 
@@ -203,7 +207,7 @@ class Faults:
 
     @property
     def price_factor(self) -> float:
-        """Factor by which the service multiplies all charges: that of the fault `prices`, or 1 without this fault."""
+        """Factor by which the service multiplies all charges: the product of all faults `prices`, 1 without any."""
         return prod(fault.factor for fault in self.active("prices"))
 
     @classmethod

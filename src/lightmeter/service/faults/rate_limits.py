@@ -15,7 +15,10 @@ class LimitCounter(ABC):
 
     @abstractmethod
     def enter(self, now_s: float) -> float:
-        """Count a request and return 0 if the limit allows it; else return the seconds until a request is allowed."""
+        """Count a request and return 0 if the limit allows it; else return the seconds until a request is allowed.
+
+        The request arrives at `now_s`, seconds on a monotonic clock.
+        """
 
     def leave(self) -> None:  # noqa: B027 (most limits count only the start of a request)
         """Record that a request that `enter` allowed has been answered."""
@@ -36,7 +39,10 @@ class TokenBucketLimit(LimitCounter):
         self._updated_s: float | None = None
 
     def enter(self, now_s: float) -> float:
-        """Take a token for a request and return 0; if there is none, return the seconds until the next token."""
+        """Take a token for a request and return 0; if there is none, return the seconds until the next token.
+
+        The request arrives at `now_s`, seconds on a monotonic clock.
+        """
         if self._updated_s is not None:
             self._tokens = min(self._burst, self._tokens + (now_s - self._updated_s) * self._per_s)
         self._updated_s = now_s
@@ -61,7 +67,10 @@ class FixedWindowLimit(LimitCounter):
         self._count = 0
 
     def enter(self, now_s: float) -> float:
-        """Count a request and return 0; if the period has its maximum of requests, return the seconds until it ends."""
+        """Count a request and return 0; if the period has its maximum of requests, return the seconds until it ends.
+
+        The request arrives at `now_s`, seconds on a monotonic clock.
+        """
         if self._window_start_s is None:
             self._window_start_s = now_s
         elapsed_s = now_s - self._window_start_s
@@ -75,14 +84,21 @@ class FixedWindowLimit(LimitCounter):
 
 
 class ConcurrencyLimit(LimitCounter):
-    """Limit of requests that run at the same time. A request beyond the limit is refused for one second."""
+    """Limit of requests that run at the same time. A refused request may be sent again after one second.
+
+    Args:
+        max_requests: Maximum requests that run at the same time, 1 or more.
+    """
 
     def __init__(self, max_requests: float) -> None:
         self._max_requests = max_requests
         self._running = 0
 
     def enter(self, now_s: float) -> float:  # noqa: ARG002 (of the protocol)
-        """Count a request and return 0 if fewer than the maximum are running; else return the wait, 1 second."""
+        """Count a request and return 0 if fewer than the maximum are running; else return the wait, 1 second.
+
+        `now_s` is not used.
+        """
         if self._running + 1 > self._max_requests:
             return 1.0
         self._running += 1
@@ -110,7 +126,10 @@ class LeakyBucketQueue:
         self._next_start_s = float("-inf")
 
     def delay_s(self, now_s: float) -> float:
-        """Add a request that arrives at `now_s` to the queue; return the seconds until it may start, 0 or more."""
+        """Add a request to the queue, and return the seconds until it may start, 0 or more.
+
+        The request arrives at `now_s`, seconds on a monotonic clock.
+        """
         start_s = max(now_s, self._next_start_s)
         self._next_start_s = start_s + self._interval_s
         return start_s - now_s

@@ -16,8 +16,9 @@ def list_backends(catalog: BackendCatalog, rates: RateTable, loaded: Collection[
 
     Args:
         catalog: Known back ends.
-        rates: Prices.
-        loaded: Names of the back ends that the service has loaded; None: all available ones.
+        rates: Price table; what it lacks is listed with the price 0.
+        loaded: Names of the back ends that the service has loaded; others are listed as unavailable. None: all that
+            the catalog calls available.
     """
     offers = []
     for entry in catalog.entries.values():

@@ -43,7 +43,7 @@ _BODY_READERS: Final = frozenset({*BODY_FAULTS, "late", "unknown", "odd-value", 
 
 
 class FaultInjector:
-    """Makes faults that the operator configured happen to requests, so that users can test their clients.
+    """Injects the faults that the operator configured into requests and answers, so that users can test their clients.
 
     Attributes:
         fault_counts: Number of injected faults so far, by name.
@@ -92,7 +92,10 @@ class FaultInjector:
         log.info("fault on purpose: %s", fault.name)
 
     def _draw_fault(self, name: FaultName, lane: Lane) -> Fault | None:
-        """Draw at random which faults called `name` happen to a request; return the first that happens, or None."""
+        """Draw at random whether a fault called `name` happens to a request; count and return it; None: none happens.
+
+        `lane` is the type of the request, such as a poll; the operator may limit a fault to some types.
+        """
         for fault in self._faults.active(name, lane):
             if self._random[fault].random() < fault.chance:
                 self._count(fault)
@@ -116,7 +119,13 @@ class FaultInjector:
         return response
 
     async def _handle(self, request: web.Request, handler: Handler, lane: Lane) -> web.StreamResponse:
-        """Answer a request, and inject all faults except rate limits, which the middleware has already applied."""
+        """Answer a request, and inject all faults except rate limits, which the middleware has already applied.
+
+        Args:
+            request: The request.
+            handler: The route's handler, which returns the answer without faults.
+            lane: Type of the request, such as a poll; the operator may limit a fault to some types.
+        """
         for queue in self._faults.active("queue", lane):
             await self._clock.sleep(self._queues[queue].delay_s(self._clock.monotonic()))
         error = self._draw_fault("5xx", lane)
@@ -136,7 +145,11 @@ class FaultInjector:
         return self._error_page(error) if error is not None else self._deliver(request, response, lane)
 
     def _deliver(self, request: web.Request, response: web.StreamResponse, lane: Lane) -> web.StreamResponse:
-        """Return the response, or break the connection if the fault `drop-after` or `truncate` happens."""
+        """Return the response, or break the connection if a fault happens.
+
+        The fault `drop-after` closes the connection without an answer; `truncate` sends half of the answer first.
+        `lane` is the type of `request`, such as a poll.
+        """
         if self._draw_fault("drop-after", lane):
             return _abort_connection(request)
         if isinstance(response, web.Response) and self._draw_fault("truncate", lane):
@@ -148,9 +161,10 @@ class FaultInjector:
         return web.Response(status=status, text=ERROR_PAGE.format(status), content_type="text/html")
 
     def _is_delayed(self, name: FaultName, request: web.Request) -> bool:
-        """Return whether the fault `name` (`late` or `unknown`) hides the result from `request`, a poll.
+        """Return whether fault `name` hides the result from `request`, a poll; if so, count the fault.
 
-        The fault hides a result for `Fault.seconds` after the answer that told the client to poll.
+        The fault `late` shows a finished request as unfinished, `unknown` shows any request as not found (404). Both
+        do so for a random time in the range `Fault.seconds` after the answer that told the client to poll.
         """
         request_id = request.match_info["request_id"]
         acknowledged_s = self._acknowledged_s.get(request_id)
@@ -164,7 +178,10 @@ class FaultInjector:
         return False
 
     def _change_response(self, request: web.Request, response: web.StreamResponse, lane: Lane) -> web.StreamResponse:
-        """Return the response with its JSON changed by faults; only answers with status 200 are changed."""
+        """Return the response with its JSON changed by faults; only answers with status 200 are changed.
+
+        `lane` is the type of `request`, such as a poll.
+        """
         needs_json = any(fault.name in _BODY_READERS for fault in self._faults.entries)
         if not needs_json or not isinstance(response, web.Response) or response.status != 200:  # noqa: PLR2004 (an answer)
             return response
@@ -177,7 +194,11 @@ class FaultInjector:
         return response
 
     def _hide_late_charges(self, request: web.Request, body: dict[str, Any], lane: Lane) -> dict[str, Any]:
-        """Return the answer with a balance that does not yet show the charges that the fault `charge-late` delays."""
+        """Return `body` with its balance (`credits`) as it would be without the charges not shown yet.
+
+        The fault `charge-late` delays when the balance shows a charge. `body` is the JSON of the answer to `request`.
+        `lane` is the type of `request`, such as a poll.
+        """
         late = self._late_charges.setdefault(read_key(request.headers) or "", [])
         now_s = self._clock.monotonic()
         for fault in self._faults.active("charge-late", lane):
@@ -190,7 +211,10 @@ class FaultInjector:
         return {**body, "credits": body["credits"] + sum(credits_paid for _, credits_paid in late)}
 
     def _change_result(self, request: web.Request, body: dict[str, Any], lane: Lane) -> bytes:
-        """Return the JSON of an answer to /api/fetch or to a poll as bytes, changed by faults."""
+        """Return `body`, the JSON of an answer to /api/fetch or to a poll, as bytes, changed by faults.
+
+        `lane` is the type of `request`: submission or poll.
+        """
         is_final = body.get("status") in {"completed", "failed"}
         if is_final and lane is Lane.POLL and self._is_delayed("late", request):
             return orjson.dumps(as_unfinished(body))
@@ -215,7 +239,7 @@ class FaultInjector:
 
 
 def _request_lane(request: web.Request) -> Lane | None:
-    """Return what an API request is for: submit, poll or read the balance; None for others, such as GET /healthz."""
+    """Return the type of an API request: submit, poll or read the balance; None for others, such as GET /healthz."""
     if request.method not in {"GET", "POST"}:
         return None
     if request.path.startswith(RESPONSE_PATH) and "request_id" in request.match_info:
@@ -244,7 +268,7 @@ class _TruncatedResponse(web.StreamResponse):
         self.content_length = len(self._whole)
 
     async def write_eof(self, data: bytes = b"") -> None:  # noqa: ARG002 (the framework's own signature)
-        """Write half of the content, then close the connection."""
+        """Write half of the content, then close the connection; `data` is not used."""
         await self.write(self._whole[: len(self._whole) // 2])
         if self._request.transport is not None:
             self._request.transport.close()

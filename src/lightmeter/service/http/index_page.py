@@ -49,7 +49,10 @@ def page() -> tuple[bytes, dict[str, str]]:
 
 
 def index(offers: Backends) -> dict[str, Any]:
-    """Return the JSON index at `/`: endpoints, and back ends with the price of each feature in credits."""
+    """Return the JSON index at `/`: endpoints, and back ends with the price of each feature in credits.
+
+    `offers` is the body of GET /api/backends.
+    """
     return {
         "service": "lightmeter",
         "analyze": "POST /api/fetch with X-API-Key: Token KEY",

@@ -92,7 +92,15 @@ def document(offers: Backends) -> Json:
 
 
 def _operation(name: str, summary: str, answer: Json, error_statuses: Sequence[int], **more: Any) -> Json:
-    """Return the OpenAPI operation object of an endpoint that needs an API key; `more` are further fields of it."""
+    """Return the OpenAPI operation object of an endpoint that needs an API key.
+
+    Args:
+        name: Id of the operation, such as `read_credits`.
+        summary: Short description of the operation.
+        answer: OpenAPI response object of the answer with status 200.
+        error_statuses: HTTP statuses of the endpoint's errors.
+        more: Further fields of the operation object, such as `parameters`.
+    """
     errors = {str(status): {"$ref": f"#/components/responses/Refused{status}"} for status in error_statuses}
     return {
         "operationId": name,
@@ -233,7 +241,10 @@ def _schemas(offers: Backends) -> Json:
 
 
 def _answer_schema(description: str, status: str, more: Sequence[str]) -> Json:
-    """Return the schema of an answer whose field `status` has the value `status`; `more` names more required fields."""
+    """Return the schema of an answer whose field `status` has the value `status`.
+
+    `description` is a text about this answer; `more` names required fields beyond those that all answers have.
+    """
     required = (*ECHO, *NUMBERS, "status", *more)
     not_null: Json = {name: {"not": {"type": "null"}} for name in required}
     narrowed = {"type": "object", "properties": {**not_null, "status": {"const": status}}, "required": list(required)}
@@ -289,7 +300,7 @@ def _field_schema(name: str, field: Json, names: Sequence[str] | None) -> Json:
 
 
 def _attribute_descriptions(model: type[BaseModel]) -> dict[str, str]:
-    """Return the descriptions of the fields of a model, read from its docstring."""
+    """Return field name → description, for the fields that a model's docstring lists under `Attributes:`."""
     section = inspect.cleandoc(model.__doc__ or "").partition("Attributes:")[2]
     described = re.findall(r"^ {4}(\w+): (.+(?:\n {5,}.+)*)", section, re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in described}

@@ -82,7 +82,8 @@ def from_json(body: bytes | bytearray) -> AnalyzeRequest:
 def from_query(pairs: Sequence[tuple[str, str]]) -> AnalyzeRequest:
     """Return the request that query parameters contain.
 
-    A list is sent as repeated `url=…` or `url[]=…`. If another parameter is repeated, the last value counts.
+    `pairs` are the names and values, decoded, in the order of the query. A list is sent as repeated `url=…` or
+    `url[]=…`. If another parameter is repeated, the last value counts.
 
     Raises:
         BadRequest: a value is not allowed.
@@ -139,8 +140,8 @@ def validate(
         max_assets: Maximum URLs and files together.
 
     Raises:
-        BadRequest: there is no asset, there are too many, a URL is refused, the value of `role` is unknown, or no
-            feature is known.
+        BadRequest: there is no URL or file, there are too many, a URL is refused, the value of `role` is unknown, or
+            features are named and none is known.
     """
     if not request.url and not request.file:
         raise BadRequest(PARAMS_REQUIRED)
@@ -196,7 +197,11 @@ def _decode(text: str) -> bytes:
 
 
 def _decode_leniently(encoded: str) -> bytes:
-    """Decode base64 that may have line ends, spaces or wrong padding."""
+    """Decode base64 that may have line ends, spaces or wrong padding.
+
+    Raises:
+        BadRequest: the text is not base64.
+    """
     with suppress(binascii.Error, ValueError):
         return binascii.a2b_base64(encoded, strict_mode=True)
     try:
@@ -207,7 +212,10 @@ def _decode_leniently(encoded: str) -> bytes:
 
 
 def with_file_names(request: AnalyzeRequest, uploads: Sequence[bytes]) -> AnalyzeRequest:
-    """Return the request with a name for each upload; an unnamed upload gets a default such as `file-2.png`."""
+    """Return the request with a name for each upload.
+
+    An unnamed upload gets a name from its position, counted from 1, and its type: the second may become `file-2.png`.
+    """
     file_names = request.file_name
     names = [
         file_names[index] if index < len(file_names) and file_names[index] else _default_name(index, content)

@@ -1,4 +1,7 @@
-"""Decides the base URL under which clients reach the service, for `response_uri` in acknowledgments."""
+"""Decides the base URL under which clients reach the service.
+
+The answer that tells a client to poll contains it, as the start of `response_uri`, the URL to poll.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,10 @@ class PublicUrl:
 
 
 def _last(request: web.Request, header: str) -> str:
-    """Return the last of a header's comma-separated values, which is the value that the nearest proxy has added."""
+    """Return the last of a header's comma-separated values, which is the value that the nearest proxy has added.
+
+    Return an empty text if the request has no such header.
+    """
     return ",".join(request.headers.getall(header, ())).rpartition(",")[2].strip()
 
 

@@ -38,7 +38,10 @@ class BodyMemory:
 
     @contextmanager
     def share(self, account_id: int) -> Iterator[BodyShare]:
-        """Yield a reservation, at first of 0 bytes, for one request body; the end of the `with` block releases it."""
+        """Yield a reservation for the body of one request of an account; the end of the `with` block releases it.
+
+        The reservation has 0 bytes at first.
+        """
         share = BodyShare(self._bytes, account_id)
         try:
             yield share
@@ -88,10 +91,10 @@ async def read_body(request: web.Request, share: BodyShare, body_s: float) -> by
     Args:
         request: The request.
         share: Memory reservation for the body. The size that the request declares is reserved before a byte is read.
-        body_s: Seconds that the body may take to arrive, plus one for each `MIN_BYTES_PER_S` bytes of the body.
+        body_s: Seconds that the body may take to arrive; each `MIN_BYTES_PER_S` bytes that arrive add a second.
 
     Raises:
-        BadRequest: the body is compressed, too large, too slow, or not valid HTTP.
+        BadRequest: the body is compressed, too large, too slow or not valid HTTP, or the client has disconnected.
         ServiceOverloaded: there is no memory for the body.
     """
     check_head(request)

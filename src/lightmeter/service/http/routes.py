@@ -56,12 +56,12 @@ PREFLIGHT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class HttpContext:
-    """What the HTTP routes need beside `Handlers`, which have the logic of the endpoints.
+    """Objects that the HTTP routes use in addition to `Handlers`, which contains the logic of the endpoints.
 
     Attributes:
         is_ready: Function that returns whether new requests are accepted: False while the service starts or stops.
         metrics: Metrics that `/metrics` shows.
-        connections: The server's connections.
+        connections: The server's open HTTP connections, with the limits of their number and time.
         public_url: Base URL of the service.
         injector: Injects faults; None: no faults.
     """

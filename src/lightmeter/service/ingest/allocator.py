@@ -1,12 +1,13 @@
 """Configures the memory allocators of Pillow and glibc, so that memory is reused or returned to the system.
 
-glibc allocates a large block directly from the system (mmap). By default it raises the minimum size of such blocks with
-each large block that is freed, and keeps smaller freed blocks in one arena per thread. Measured with damaged images
-and videos: about 490 MB in use after a thousand of them; with a fixed minimum size, about 90 MB after two thousand.
+glibc allocates a large block directly from the system (mmap), and returns the block when it is freed. It keeps smaller
+freed blocks in arenas, one pool of memory per thread. By default, each freed large block raises the size from which
+blocks count as large, so more and more memory stays in the arenas. Measured with damaged images and videos: about
+490 MB in use after a thousand of them; with a fixed size, about 90 MB after two thousand.
 
 The system must provide the memory pages of each new large block, which took 6 of the 26 ms for a photo of half a
-megapixel. So Pillow allocates images in blocks and reuses some of them. The blocks are larger than the minimum size
-for mmap, so that those of a large image return to the system when freed. Smaller blocks kept 300 MB in the arenas.
+megapixel. So Pillow allocates images in blocks and reuses some of them. The blocks are large enough for mmap, so that
+those that are not kept for reuse return to the system. Smaller blocks kept 300 MB in the arenas.
 """
 
 from __future__ import annotations

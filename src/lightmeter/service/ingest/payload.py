@@ -57,7 +57,10 @@ class AssetPayload:
 
     @classmethod
     def from_bytes(cls, content: bytes, digest: bytes | None = None) -> Self:
-        """Return the payload of an uploaded file, with its SHA-256 if the caller knows it."""
+        """Return the payload of an uploaded file with the content `content`.
+
+        `digest` is the SHA-256 of the content; None: it is computed when it is needed.
+        """
         return cls(content, len(content), content[:SNIFF_BYTES], digest)
 
     def content(self) -> bytes:

@@ -41,8 +41,8 @@ class Tariff:
 
         Args:
             backends: Names of existing back ends.
-            features: Names of existing features.
-            prompt: The user's prompt, if there is one.
+            features: Names of existing features; empty: all but `embeddings`.
+            prompt: The user's prompt; None or empty: there is none.
             pictures: Number of images and video frames.
         """
         if not backends:  # the price table takes an empty list for its default back ends
@@ -53,9 +53,9 @@ class Tariff:
         """Return the price of the delivered results, in credits.
 
         Args:
-            pictures: For each asset, the back ends that answered and the number of pictures.
-            features: Names of existing features.
-            prompt: The user's prompt, if there is one.
+            pictures: (back ends that answered, number of analyzed images or frames) for each image or video.
+            features: Names of existing features; empty: all but `embeddings`.
+            prompt: The user's prompt; None or empty: there is none.
         """
         exact = [
             (self._millicredits_per_picture(backends, features, prompt) if backends else 0, n)
@@ -103,14 +103,20 @@ class Balance:
 
     @property
     def is_consistent(self) -> bool:
-        """Whether the double-entry table `ledger` agrees with the account's free and held credits, and is balanced."""
+        """Whether the sums in `ledger` agree with the account's free and held credits, and add up to 0."""
         sums = (self.ledger[LedgerAccount.FREE], self.ledger[LedgerAccount.HELD])
         return sums == (self.free, self.held) and sum(self.ledger.values()) == 0
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerReference:
-    """What an entry of the credit ledger refers to: account, request (None: a grant), and time (epoch seconds)."""
+    """Account, request and time of an entry in the credit ledger.
+
+    Attributes:
+        account_id: Number of the account whose credits move.
+        request_id: Request that the credits are for; None: the entry is a grant.
+        at: Time of the entry, in seconds since the epoch.
+    """
 
     account_id: int
     request_id: str | None
@@ -130,7 +136,7 @@ def open_account(db: Connection, name: str, credits_: int, at: float) -> int:
         db: A transaction.
         name: Name of the account.
         credits_: Credits granted to a new account.
-        at: Seconds since the epoch.
+        at: Time of this grant, in seconds since the epoch.
 
     Raises:
         UsageError: `credits_` are more than `MAX_CREDITS`.
@@ -151,7 +157,7 @@ def find_account_id(db: Connection, name: str) -> int | None:
 
 
 def grant(db: Connection, reference: LedgerReference, amount: int) -> None:
-    """Add 0 or more credits to an account.
+    """Add `amount` credits, 0 or more, to the account that `reference` names.
 
     Raises:
         UsageError: the account would have more than `MAX_CREDITS`; the transaction must be rolled back.
@@ -168,7 +174,7 @@ def grant(db: Connection, reference: LedgerReference, amount: int) -> None:
 
 
 def hold(db: Connection, reference: LedgerReference, amount: int) -> None:
-    """Reserve 0 or more credits of an account for a request.
+    """Reserve `amount` credits, 0 or more, for a request; `reference` names the account and the request.
 
     Raises:
         OutOfCredits: the account can spend less than `amount`, or it can spend no credits at all.
@@ -185,11 +191,11 @@ def hold(db: Connection, reference: LedgerReference, amount: int) -> None:
 
 
 def charge_held(db: Connection, reference: LedgerReference, held: int, paid: int) -> int:
-    """Charge some of the credits reserved for a request and release the rest; return the new balance.
+    """Charge some of the credits reserved for a request and release the rest; return the free credits.
 
     Args:
         db: A transaction.
-        reference: The account, the request and the time.
+        reference: The account, the request and the time of the charge.
         held: Credits that were reserved for the request.
         paid: Credits to charge, 0 to `held`.
 

@@ -167,7 +167,7 @@ def _create_or_migrate_tables(connection: psycopg.Connection[tuple[Any, ...]]) -
 
 
 def _queue_migrations() -> dict[str, Path]:
-    """Return the SQL scripts for the job queue of the library procrastinate, by name, in the order of application."""
+    """Return the SQL files for procrastinate's job queue by name without suffix, in the order of application."""
     return {path.stem: path for path in sorted(Path(SchemaManager.get_migrations_path()).glob("*.sql"))}
 
 

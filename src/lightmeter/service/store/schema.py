@@ -110,7 +110,7 @@ MIGRATIONS: Final[Mapping[int, str]] = {
 
 
 def migrations_from(version: int, database: str) -> list[str]:
-    """Return the SQL scripts that migrate a database from `version` to `VERSION`, in order.
+    """Return the SQL scripts that migrate a database from `version` to `VERSION`, the schema of this program, in order.
 
     Args:
         version: Version of the schema of the database.

@@ -1,7 +1,7 @@
 """The service's database in one SQLite file. One thread writes, and commits several transactions at once.
 
-Only one process at a time may run requests of a database: it holds an exclusive lock on a second file beside the
-database, which the operating system releases when the process dies. Admin commands need no lock.
+Only one process at a time may run requests of a database. It holds an exclusive lock on a second file beside the
+database; the operating system releases the lock when the process dies. Admin commands need no lock.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class SqliteDatabase:
             raise _store_error(error) from error
 
     async def read_inline(self, query: Callable[[Connection], T]) -> T:
-        """Run a query in the calling thread or, if SQLite reports the file as busy, in the writer thread."""
+        """Return the result of a query, run in the calling thread or, if the file is busy, in the writer thread."""
         try:
             return query(_SqliteTransaction(self._inline_reads))
         except sqlite.BusyError:

@@ -1,7 +1,7 @@
 """The service's store of accounts, keys, requests and results, in an SQLite file or a PostgreSQL database.
 
-Its methods take functions of a transaction (`Connection`). The functions run on the threads of the database, so the
-event loop never waits for a disk.
+Each method of `Store` takes a function and calls it with a transaction (`Connection`). The function runs in a thread of
+the database, so that the event loop does not wait for a disk; only `read_inline` may run it on the event loop.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ class _Database(Protocol):
 
 
 class Store:
-    """The service's database of accounts, keys, requests and results; transactions run in threads of its own.
+    """The service's database of accounts, keys, requests and results; transactions run in separate threads.
 
     Args:
         database: `sqlite:///PATH` or `postgresql://…`.
-        exclusive: Whether this process runs requests, so that it must lock an SQLite file, which allows only one such
-            process at a time.
+        exclusive: Whether this process runs requests. An SQLite file allows one such process at a time, which locks it.
         timer: Function that takes "read" or "write" and returns a context manager that measures the transaction; None:
             no measurement.
 
@@ -64,7 +63,9 @@ class Store:
             return await self._database.run(change)
 
     async def read(self, query: Callable[[Connection], T]) -> T:
-        """Run `query`, which must not change data, after all earlier calls of `write`; return its result.
+        """Run `query`, which must not change data, in one transaction; return its result.
+
+        The query sees the changes of every call of `write` that has returned.
 
         Raises:
             StoreError: the database failed.
@@ -76,7 +77,8 @@ class Store:
     async def read_inline(self, query: Callable[[Connection], T]) -> T:
         """Run a fast `query`, which reads only a few rows; return its result.
 
-        With SQLite the query blocks the event loop, which takes less time than switching threads.
+        With SQLite the query blocks the event loop, which takes less time than switching threads. With PostgreSQL it
+        runs as in `read`.
         """
         if isinstance(self._database, SqliteDatabase):
             with self._timer("read"):

@@ -68,7 +68,7 @@ def cancel(db: Connection, request_id: str, at: float) -> bool:
     Args:
         db: A transaction.
         request_id: Id of the request.
-        at: Seconds since the epoch.
+        at: Time of the cancellation, in seconds since the epoch.
     """
     rows = db.execute(
         f"SELECT r.account_id, r.state, r.hold FROM requests r WHERE r.request_id = ? AND {_UNFINISHED} FOR UPDATE",  # noqa: S608 (likewise)

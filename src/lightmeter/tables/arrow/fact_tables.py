@@ -49,7 +49,10 @@ def _fact_table(rows: FactColumns, keys: pa.RecordBatch) -> pa.Table:
 
 
 def _key_array(name: str, values: Sequence[Any]) -> Any:
-    """Return the column `name`, such as `item_id`, of a results table as an Arrow array; texts dictionary-encoded."""
+    """Return `values`, the column `name` (such as `item_id`) of a results table, as an Arrow array.
+
+    Texts are dictionary-encoded, unless all are null.
+    """
     if name == "frame":
         return array_of(list(values), pa.int32())
     array = array_of(list(values), pa.string())

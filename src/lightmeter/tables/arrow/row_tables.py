@@ -91,7 +91,8 @@ def to_timestamps(seconds: Sequence[float | None]) -> pa.Array[Any]:
 def _extra_value(value: Any, type_name: str) -> Any:
     """Return a manifest value as a column of the type `type_name` stores it.
 
-    Columns of type `json` store every value as JSON text, those of type `string` every value that is not a string.
+    Columns of type `json` store every value as JSON text. Columns of type `string` store texts unchanged, and all other
+    values as JSON text. None, and values of columns of other types, are unchanged.
     """
     if value is None or type_name not in {"string", "json"}:
         return value

@@ -92,7 +92,10 @@ def schema_metadata(table: str) -> dict[bytes | str, bytes | str]:
 
 
 def manifest_columns(extra_types: Mapping[str, str]) -> dict[str, str]:
-    """Return manifest column → its name in `assets`, for the columns that lightmeter does not interpret."""
+    """Return manifest column → its name in `assets`, for the columns that lightmeter does not interpret.
+
+    These columns are the keys of `extra_types`. A column with the name of another column of `assets` gets a suffix.
+    """
     taken = {column.name for column in (*KEY_COLUMNS, *TABLE_COLUMNS["assets"])}
     new_names: dict[str, str] = {}
     for name in extra_types:

@@ -34,7 +34,13 @@ def array_of(values: list[Any], arrow_type: pa.DataType) -> pa.Array[Any]:
 
 
 def _convert_all(values: list[Any], arrow_type: pa.DataType) -> pa.Array[Any] | None:
-    """Return the values as an array, converted in one call; None or an Arrow error if some do not fit the type."""
+    """Return the values as an array, converted in one call; None if Arrow might convert some to wrong values.
+
+    Timestamps and lists always give None; so do numbers, unless all are integers or, for a float type, finite.
+
+    Raises:
+        pa.ArrowException: Arrow cannot convert a value.
+    """
     if kinds.is_integer(arrow_type) or kinds.is_floating(arrow_type):
         # If we gave the type, Arrow would cut 1.5 to 1 and accept True as 1. So it infers the type first.
         inferred = pa.array(values)

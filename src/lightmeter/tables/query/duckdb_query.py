@@ -103,7 +103,7 @@ class QuerySession:
             raise self._query_error(error) from error
 
     def batches(self, query: str, batch_rows: int = 16 * 1024) -> Iterator[pa.RecordBatch]:
-        """Yield the result of one SQL query in batches of rows, so that it is never in memory as a whole.
+        """Yield the result of an SQL query in batches of up to `batch_rows` rows: it is never in memory as a whole.
 
         Another query in this session ends the result. If a writer replaces files of the tables meanwhile, this query
         is not tried again.
@@ -122,7 +122,7 @@ class QuerySession:
             raise corrupt_file_error(self._where, "a table", error) from error
 
     def register(self, name: str, table: pa.Table) -> None:
-        """Make an Arrow table available to the queries of this session as a view."""
+        """Make an Arrow table available to the queries of this session as the view `name`."""
         self._registered[name] = table
         self._connection.register(name, table)
 
@@ -257,7 +257,10 @@ def _no_rows(table_schema: pa.Schema) -> pa.Table:
 
 
 def _add_view(connection: duckdb.DuckDBPyConnection, table: str, files: str) -> None:
-    """Create the view of a table from `files` (SQL); a column that files by an older lightmeter lack is null."""
+    """Create the view `table` of the rows of `files`, an SQL text to put after FROM.
+
+    A column that files by an older lightmeter lack is null.
+    """
     create = f'CREATE OR REPLACE VIEW "{table}" AS SELECT *'
     connection.execute(f"{create} FROM {files}")
     if table in ALL_TABLES:

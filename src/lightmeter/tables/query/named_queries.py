@@ -1,8 +1,9 @@
 """Predefined SQL queries for common questions about the tables of a run; each returns an Arrow table.
 
-`SQL` holds the texts of all queries, for users to copy and change. The tables hold all answered entries, unfiltered, so
-thresholds are parameters of the queries. All functions take as `where` an output folder, a URI such as
-`s3://bucket/prefix` or an open session; they raise UsageError if it does not exist or holds no tables.
+`SQL` holds the texts of all queries, for users to copy and change. The tables hold all entries of the answers (tags,
+ratings, …), unfiltered, so thresholds are parameters of the queries. The argument `where` of all functions is an output
+folder, a URI such as `s3://bucket/prefix`, or an open session. All functions raise UsageError if the folder or URI does
+not exist or holds no tables.
 """
 
 from __future__ import annotations
@@ -162,7 +163,7 @@ def palette(where: TablesSource, *, by: str | None = None, most: int = 8) -> pa.
 
     Similar colors count as one: the RGB color space is divided into cells of 32 values in each channel. `hex` is the
     mean color of a cell, `items` the number of items with a color in it, and `share` (0 to 1) its share of the group's
-    colors. Mean and share are weighted by `pixel_fraction`.
+    colors. Each color has the weight `pixel_fraction`, its share of its picture.
 
     Args:
         where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
@@ -179,8 +180,9 @@ def nsfw_review(where: TablesSource, *, least_severity: float = 0.5, most: int =
     """Return the items (manifest rows) that a person should review, worst first.
 
     The columns are item_id, url, severity, label, source, frame, spread. `severity` is the highest that any back
-    end gave the item or one of its frames, for any label; `label`, `source` (the back end) and `frame` belong to that
-    rating. `spread` is the difference between the highest severities of the back ends, 0 to 1.
+    end gave the item or one of its frames, for any label; `label`, `source` (the back end) and `frame` (from 0; null
+    for an image or a whole video) belong to that rating. `spread`, 0 to 1, shows how much the back ends disagree: each
+    back end counts with its highest severity for the item, and `spread` is the largest of these minus the smallest.
 
     Args:
         where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
@@ -209,8 +211,11 @@ def agreement(where: TablesSource, *, min_score: float = 0.0, min_count: int = 1
 def cost_by_group(where: TablesSource, *, by: str | None = None) -> pa.Table:
     """Return the cost of each group of items (manifest rows), in columns group, items, ok, credits, credits_per_ok.
 
-    `ok` is the number of items with the status `ok`; if it is 0, `credits_per_ok` is null. The groups are the values of
-    the column `by` of `assets`; None means a single group.
+    `ok` is the number of items with the status `ok`; if it is 0, `credits_per_ok` is null.
+
+    Args:
+        where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
+        by: Column of `assets` whose values are the groups; None means a single group.
 
     Raises:
         UsageError: The folder or the column does not exist.
@@ -223,6 +228,8 @@ def unmatched_errors(where: TablesSource) -> pa.Table:
 
     The columns are request_id, backend, message, times, assets, credits_paid. `times` is the number of equal errors in
     the answer to the request; `assets` (images and videos) and `credits_paid` are those of the request.
+
+    `where` is an output folder, a URI such as `s3://bucket/prefix`, or an open session.
     """
     return _run_query(where, "unmatched_errors")
 
@@ -235,7 +242,9 @@ def _run_query(where: TablesSource, name: str, by: str | None = None, **paramete
 
 
 def quoted_column(where: TablesSource, name: str) -> str:
-    """Return a column of the table `assets` as an SQL identifier: `assets."name"`.
+    """Return the column `name` of the table `assets` as an SQL identifier: `assets."name"`.
+
+    `where` is an output folder, a URI such as `s3://bucket/prefix`, or an open session.
 
     Raises:
         UsageError: `assets` has no such column.

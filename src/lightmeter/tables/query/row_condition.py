@@ -3,8 +3,8 @@
 A condition names a table before each column. An item matches if the condition holds for at least one combination of
 its rows in `assets` and in the tables named. Without a row in a table, the columns of that table are null. Examples:
 
-- `nsfw.severity BETWEEN .1 AND .9`: any label of any frame has such a severity.
-- `tags.name IN ('dog', 'cat') AND tags.score > .95`: one tag is a dog or a cat, and has such a score.
+- `nsfw.severity BETWEEN .1 AND .9`: at least one label of one frame has a severity in this range.
+- `tags.name IN ('dog', 'cat') AND tags.score > .95`: at least one tag is `dog` or `cat` with a score above .95.
 - `NOT EXISTS (SELECT 1 FROM faces WHERE faces.item_id = assets.item_id)`: the item has no face.
 
 The known columns are those of the data dictionary; columns copied from the manifest are unknown here.
@@ -97,7 +97,10 @@ def parse_condition(sql: str, name: str) -> RowCondition:
 
 
 def _parse(session: QuerySession, sql: str) -> dict[str, Any]:
-    """Return the syntax tree of a condition; raise UsageError if `sql` is anything else than one expression."""
+    """Return the syntax tree of a condition; raise UsageError if `sql` is anything else than one expression.
+
+    The DuckDB of `session` parses the text; no table is read.
+    """
     query = f"SELECT 1 WHERE (\n{sql}\n)"
     text = session.ask("SELECT json_serialize_sql($query::VARCHAR) AS tree", {"query": query}).column("tree")[0]
     tree: dict[str, Any] = json.loads(text.as_py())
@@ -112,7 +115,10 @@ def _parse(session: QuerySession, sql: str) -> dict[str, Any]:
 
 
 def _has_more(node: dict[str, Any]) -> bool:
-    """Whether a query has clauses after WHERE, which means that the user's text was not just a condition."""
+    """Whether a query has clauses after WHERE, which means that the user's text was not just a condition.
+
+    `node` is the query's SELECT in DuckDB's syntax tree.
+    """
     return bool(node["modifiers"] or node["group_expressions"] or node["having"] or node["qualify"])
 
 
@@ -130,7 +136,7 @@ def _columns(tree: Any) -> Iterator[list[str]]:
 
 
 def _column_problems(tree: Any) -> Iterator[str]:
-    """Yield a clause on each column in a syntax tree that no table has, except in subqueries."""
+    """Yield an error message for each column in a syntax tree that no table has; subqueries are not searched."""
     for names in _columns(tree):
         if len(names) == 1:
             yield f"{names[0]} is neither a column with its table before it nor a text in single quotes"

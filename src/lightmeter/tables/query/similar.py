@@ -51,8 +51,8 @@ def similar(where: TablesSource, item: str, *, most: int = 10, model: str | None
 
     `similarity` is the cosine of the angle between two embeddings of the same model: 1 for the same direction, 0 for no
     likeness, -1 for opposite directions. A video in the result is rated by its nearest embedding, and `frame` is the
-    video frame of that embedding; null means an image, or the embedding of the whole video. `item` itself is compared
-    by the embedding of the whole image or video; if it has none, by the embeddings of all its frames.
+    captured frame, from 0, of that embedding; null means an image, or the embedding of the whole video. `item` itself
+    is compared by the embedding of the whole image or video; if it has none, by the embeddings of all its frames.
 
     Args:
         where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
@@ -80,7 +80,9 @@ def _place_text(where: TablesSource) -> str:
 
 
 def _item_id(tables: QuerySession, where: TablesSource, item: str) -> str:
-    """Return the id of the item that has this id, URL or path.
+    """Return the id of the item whose id, URL or path is `item`.
+
+    `tables` is an open session for `where`, which error messages name.
 
     Raises:
         UsageError: There is no such item, or it has no embedding.

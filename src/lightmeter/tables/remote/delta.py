@@ -70,7 +70,7 @@ def import_deltalake() -> Any:
 
 
 def signed_batches(parts: list[PartInfo]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Return the schema and all rows of a table's Parquet files, with signed integers in place of unsigned ones."""
+    """Return the schema and all rows of `parts`, a table's Parquet files; unsigned integers become signed ones."""
     unified = pa.unify_schemas([read_schema(part.path) for part in parts], **_PERMISSIVE)
     schema = pa.schema([field.with_type(_signed(field.type)).remove_metadata() for field in unified])
 

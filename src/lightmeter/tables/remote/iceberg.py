@@ -78,7 +78,9 @@ def write_iceberg(dataset: Dataset, place: str) -> dict[str, int]:
 
 
 def read_iceberg(place: str) -> dict[str, pa.Table]:
-    """Return all tables of the last complete export in a folder or at a URI, as its commit marker names them.
+    """Return table name → its rows, for all tables of the last complete export in `place`, a folder or a URI.
+
+    The file `export.json`, which ends an export, names the tables and their snapshots.
 
     Raises:
         SettingsError: pyiceberg is not installed.
@@ -107,7 +109,13 @@ def import_pyiceberg() -> Any:
 
 
 def _open_catalog(place: str, root: str) -> Any:
-    """Return the catalog of the user, else one in a SQLite file in the folder `place`, whose URI is `root`."""
+    """Return the catalog `lightmeter` of pyiceberg's settings, else one in a SQLite file in the folder `place`.
+
+    `root` is the URI of `place`.
+
+    Raises:
+        UsageError: `place` is a URI, and the settings have no such catalog.
+    """
     catalogs = import_extra("pyiceberg.catalog", "iceberg", "Writing Iceberg tables")
     if settings := _catalog_settings():
         return catalogs.load_catalog(CATALOG_NAME, **settings)
@@ -119,7 +127,7 @@ def _open_catalog(place: str, root: str) -> Any:
 
 
 def _catalog_settings() -> dict[str, Any]:
-    """Return what pyiceberg's settings say about the user's catalog; empty if they name none."""
+    """Return the properties of the catalog `lightmeter` in pyiceberg's settings; empty if there is no such catalog."""
     config = import_extra("pyiceberg.utils.config", "iceberg", "Iceberg tables").Config()
     return config.get_catalog_config(CATALOG_NAME) or {} if CATALOG_NAME in config.get_known_catalogs() else {}
 
@@ -153,7 +161,12 @@ def _write_table(catalog: Any, name: str, location: str, schema: pa.Schema, rows
 
 
 def _update_columns(transaction: Any, table: Any, schema: pa.Schema) -> None:
-    """Add the columns of `schema` that a table lacks or has with another type; columns not in `schema` become null."""
+    """Add the columns of `schema` that a table lacks, and replace those of another type.
+
+    Columns not in `schema` stay; rows that are written later have null there.
+
+    `table` is pyiceberg's table; `transaction` is an open transaction on it.
+    """
     now = {field.name: field.type for field in table.schema().as_arrow()}
     wanted = {field.name: field.type for field in _as_iceberg(schema)}
     changed = [name for name, of in wanted.items() if name in now and str(now[name]) != str(of)]
@@ -167,7 +180,7 @@ def _update_columns(transaction: Any, table: Any, schema: pa.Schema) -> None:
 
 
 def _as_iceberg(schema: pa.Schema) -> pa.Schema:
-    """Return an Arrow schema as Iceberg stores it, so that it can be compared with that of a table."""
+    """Return an Arrow schema converted to Iceberg's types and back, for comparison with an Iceberg table's schema."""
     stored = import_extra("pyiceberg.io.pyarrow", "iceberg", "Writing Iceberg tables")
     converted: pa.Schema = stored.schema_to_pyarrow(stored._pyarrow_to_schema_without_ids(schema))  # noqa: SLF001 (no other way)
     return converted
@@ -184,7 +197,10 @@ def _write_marker(place: str, text: str) -> None:
 
 @contextmanager
 def _translated_errors(place: str) -> Iterator[None]:
-    """Raise UsageError for the errors of pyiceberg in the block; raise an OSError of a local folder as it is."""
+    """Raise UsageError for the errors of pyiceberg in the block; raise an OSError of a local folder as it is.
+
+    `place` is the folder or URI of the tables.
+    """
     iceberg = import_extra("pyiceberg.exceptions", "iceberg", "Iceberg tables")
     alchemy = import_extra("sqlalchemy.exc", "iceberg", "Iceberg tables")
     own = tuple(one for one in vars(iceberg).values() if isinstance(one, type) and issubclass(one, Exception))

@@ -1,4 +1,4 @@
-"""Reading of tables in an object store or another remote file system; `write` copies them there."""
+"""Reading of tables in an object store or another remote file system; the module `write` copies tables there."""
 
 from __future__ import annotations
 
@@ -70,7 +70,10 @@ def read_remote_table(place: str, table: str, filesystem: Any = None) -> pa.Tabl
 
 
 def _tables(remote: fs.FileSystem, root: str) -> list[str]:
-    """Return the names of the tables that every run has, then of the other tables with Parquet files below `root`."""
+    """Return the names of the tables that every run has, then of the other tables with Parquet files below `root`.
+
+    `root` is a folder on the file system `remote`.
+    """
     found = remote.get_file_info(fs.FileSelector(f"{root}/tables", allow_not_found=True))
     names = {one.base_name for one in found if one.type == fs.FileType.Directory}
     return [*TABLES, *sorted(name for name in names - {*TABLES} if _parts(remote, f"{root}/tables/{name}"))]

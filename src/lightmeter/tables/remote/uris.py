@@ -25,7 +25,7 @@ def is_uri(where: object) -> bool:
 
 
 def uri_name(place: str) -> str:
-    """Return a URI without its credentials and its options, for messages; return a path unchanged."""
+    """Return the URI `place` without its credentials and its options, for messages; return a path unchanged."""
     return mask_credentials(place).partition("?")[0] if is_uri(place) else place
 
 
@@ -50,7 +50,9 @@ def file_system(place: str, filesystem: Any = None) -> tuple[fs.FileSystem, str]
 
 
 def delta_place(place: str) -> tuple[str, dict[str, str]]:
-    """Return a URI or path without options and keys, and these options and keys as Delta Lake's writer takes them.
+    """Return `place` without options and credentials, and a dict of both with the names that Delta's writer uses.
+
+    `place` is a URI or a path.
 
     Raises:
         UsageError: Delta's writer does not support an option of the URI.

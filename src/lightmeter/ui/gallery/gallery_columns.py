@@ -71,7 +71,7 @@ class GalleryColumns:
         tag_keys: For each item and tag an integer of position (28 bits), tag number (24) and score (12); sorted.
         color_keys: For each color of an item an integer of position, RGB value and share of the picture; sorted.
         sources: The names of the back ends.
-        has_source: For each back end and item, whether the back end gave any result for the item.
+        has_source: For each back end (row) and item (column), whether the back end gave any result for the item.
         has_embeddings: Whether items have embeddings, so that similar ones can be found.
     """
 
@@ -113,7 +113,7 @@ class GalleryColumns:
         return found
 
     def tags_of(self, position: int, most: int) -> list[tuple[str, float | None]]:
-        """Return the `most` tags with the highest scores of the item at `position`, as (tag, score)."""
+        """Return the `most` tags with the highest scores of the item at `position`, as (tag, score 0 to 1 or None)."""
         keys = _of_position(self.tag_keys, position)
         found = [(self.tags[value], score) for value, score in zip(key_values(keys), _scores(keys), strict=True)]
         return sorted(found, key=lambda tag: (tag[1] is None, -(tag[1] or 0.0), tag[0]))[:most]
@@ -189,7 +189,10 @@ def read_columns(session: QuerySession) -> GalleryColumns:
 
 
 class _ItemReader:
-    """Collects the columns of `assets` that the gallery needs; of `facets`, those with too many values are left out."""
+    """Collects the columns of the table `assets` that the gallery needs.
+
+    `facets` names the columns to filter by; of these, columns with more than `MAX_VALUES` values are left out.
+    """
 
     def __init__(self, facets: Sequence[str]) -> None:
         self._codes: dict[str, list[NDArray[np.uint8]]] = {name: [] for name in facets}
@@ -251,7 +254,7 @@ class _ItemReader:
 
 
 def _best_key_per_item_and_tag(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return, of sorted `GalleryColumns.tag_keys`, the one with the best score per item and tag; overwrite `keys`."""
+    """Return the key with the best score for each item and tag, of sorted `tag_keys`; overwrite `keys`."""
     used = 0
     for start in range(0, len(keys), BLOCK):
         block = keys[start : start + BLOCK + 1] >> np.uint64(12)
@@ -264,7 +267,10 @@ def _best_key_per_item_and_tag(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _numbers(column: Any, dtype: type[Number]) -> NDArray[Number]:
-    """Return an Arrow array of numbers without nulls as numpy's; `to_numpy` would import pandas, which takes 50 MB."""
+    """Return an Arrow array of numbers without nulls as a numpy array, without the pandas import of `to_numpy`.
+
+    `dtype` must be the type of the array's numbers.
+    """
     return np.frombuffer(memoryview(column.buffers()[1] or b""), dtype)[column.offset : column.offset + len(column)]
 
 
@@ -308,7 +314,7 @@ class _FactReader:
         self._sorted_hashes = item_hashes[self._order]
 
     def tag_keys(self, rows: int) -> NDArray[np.uint64]:
-        """Return an integer for each item and tag, as in `GalleryColumns.tag_keys`; `tags` has `rows` rows."""
+        """Return for each item and tag an integer of position, tag number and best score; `tags` has `rows` rows."""
         distinct = "SELECT DISTINCT name FROM tags WHERE name IS NOT NULL"
         number = "(row_number() OVER (ORDER BY name) - 1)::UBIGINT"
         names = self._session.ask(f"SELECT name, {number} AS tag FROM ({distinct}) ORDER BY name")  # noqa: S608 (constants)
@@ -321,7 +327,7 @@ class _FactReader:
         return _best_key_per_item_and_tag(keys)
 
     def color_keys(self, rows: int) -> NDArray[np.uint64]:
-        """Return integers for the colors of items, as in `GalleryColumns.color_keys`; `colors` has `rows` rows."""
+        """Return for each color of an item an integer of position, RGB value and share; `colors` has `rows` rows."""
         rgb = "((red::UBIGINT << 16) | (green::UBIGINT << 8) | blue::UBIGINT)"
         keys = self._keys(rows, "colors", rgb, "coalesce(pixel_fraction, score, 0)")
         keys.sort()
@@ -343,14 +349,14 @@ class _FactReader:
         return keys[:used]
 
     def severities(self) -> NDArray[np.float64]:
-        """Read the NSFW ratings, and return the highest severity of each item."""
+        """Read the NSFW ratings, and return the highest severity of each item; NaN without a rating."""
         highest = np.full(len(self._order), np.nan)
         for is_known, positions, column in self._facts("nsfw", "coalesce(severity, 'nan'::DOUBLE)"):
             np.fmax.at(highest, positions[is_known], _numbers(column, np.float64)[is_known])
         return highest
 
     def has_source(self) -> NDArray[np.bool_]:
-        """Return for each back end and item whether the back end gave a result.
+        """Return for each back end (row) and item (column) whether the back end gave a result.
 
         Call it last, because the other methods note the back ends in the tables that they read.
         """

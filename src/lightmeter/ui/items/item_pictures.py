@@ -45,8 +45,8 @@ class EnlargedPicture:
     """An enlarged picture, or the reason why there is none.
 
     Attributes:
-        jpeg: JPEG whose longer side has at most `SIDE_PX` (1,600) pixels; the kept thumbnail if `is_thumbnail`.
-        blurred_jpeg: JPEG of at most 8 pixels, too few to recognize anything.
+        jpeg: JPEG whose longer side has at most `SIDE_PX` (1,600) pixels; None if there is no picture.
+        blurred_jpeg: JPEG whose longer side has at most 8 pixels, too few to recognize anything; None without `jpeg`.
         width: Width of the original in pixels, upright; None if it was not decoded.
         height: Height of the original in pixels, upright; None if it was not decoded.
         reason: Why the original is not shown; empty if it is.

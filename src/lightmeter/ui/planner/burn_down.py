@@ -56,7 +56,7 @@ class BurnDown:
             self._points = [*self._points[:-1:2], point]
 
     def rates(self) -> list[float]:
-        """Return rows finished per second: over the last 10 s, the last 60 s and the whole run; none if unknown."""
+        """Return rows finished per second over the last 10 s, the last 60 s and the whole run; omit unknown rates."""
         rates = []
         for window in (*RATE_WINDOWS_S, None):
             points = self._points if window is None else self._within(window)

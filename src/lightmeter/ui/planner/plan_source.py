@@ -35,9 +35,9 @@ class PlanSource:
     """Makes the plans that the planner's page shows, from a manifest, a plan, or the plan file of a run.
 
     Args:
-        manifest: The manifest; None if only a plan is given, so that its rows cannot be read again.
-        plan: A plan, whose rows are not read again; None makes one from the manifest or the plan file.
-        plan_file: A plan file.
+        manifest: The manifest, which is read for each new plan; None if there is only `plan` or `plan_file`.
+        plan: The first plan that the page shows; None if it must be made from the manifest or read from `plan_file`.
+        plan_file: The plan file of a run; it is read if `plan` is None and no plan has been made yet. Or None.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class PlanSource:
     def command_line(self, plan: Plan, out: Path) -> str | None:
         """Return the shell command that runs a plan; None without a manifest that the command line can read.
 
-        If `out` holds a run of the manifest with options that a run must keep, the command has another folder.
+        If the folder `out` has a run that the options of the plan cannot continue, the command names another folder.
         """
         known = self._manifest if isinstance(self._manifest, str | PathLike) else plan.manifest
         if known == "-" or not (known is self._manifest or Path(known).exists()):
@@ -85,7 +85,7 @@ class PlanSource:
         *,
         read_again: bool,
     ) -> Plan:
-        """Return a plan with these options; read the manifest only if no earlier plan holds checked rows of it.
+        """Return a plan with these options; read the manifest only if the rows of no earlier plan can be used.
 
         Args:
             before: The last plan; None if there is none yet.
@@ -95,7 +95,8 @@ class PlanSource:
             read_again: Whether to read the manifest even if the rows of an earlier plan could be used.
 
         Raises:
-            LightmeterError: As `lightmeter.plan` raises.
+            LightmeterError: An option is wrong, the manifest cannot be read, the service refuses the key, or there is
+                neither a manifest nor a plan with rows that fit the options.
         """
         can_read = self._manifest is not None
         if not (read_again and can_read):
@@ -132,11 +133,11 @@ def _can_run(folder: Path, plan: Plan) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SpendLimit:
-    """What the user accepts by a click on the button that spends.
+    """The credits that a run may spend; the user accepts this limit by clicking the button that starts the run.
 
     Attributes:
         credits: The most credits that the run will spend from now on.
-        budget: The budget of the whole run: these credits, and what it has paid or reserved before.
+        budget: The budget of the whole run: `credits`, plus what the run has paid or reserved before.
         rows_done: Whether earlier starts of the run have paid for some rows.
     """
 
@@ -166,9 +167,10 @@ def spend_limit(plan: Plan, out: Path) -> SpendLimit | None:
 
 
 async def account_balance(plan: Plan, out: Path, settings: Settings) -> int | None:
-    """Return the credits of the account that pays for a run; None if the service does not answer.
+    """Return the credits of the account that pays for a run of `plan`; None if the service does not answer.
 
-    The embedded service is not started: its balance is the one that the run read last, or the balance of a new service.
+    The embedded service is not started: its balance is the one that the run in the folder `out` read last, or the
+    balance of a new service. `settings` has the API key for any other service.
     """
     if plan.base_url is None:
         return await asyncio.to_thread(_embedded_balance, plan, out)

@@ -57,7 +57,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
 
 
 def offer_json(plan: Plan, limit: SpendLimit | None, balance: int | None, command: str | None) -> dict[str, Any]:
-    """Return what the page offers the user: the price of a plan, the credits on the button, and the command line.
+    """Return what the page offers the user: the price of a plan, the spend limit on its button, and the command.
 
     Args:
         plan: The plan.
@@ -102,7 +102,7 @@ def finished_fraction(progress: Progress) -> float:
 def waiting_json(out: Path) -> dict[str, Any] | None:
     """Return how many accepted requests have no answer yet, and when the first answer expires, in epoch seconds.
 
-    None if there are no such requests, or the output folder has no journal yet.
+    The keys are `requests` and `expires_at`. None if there are no such requests, or no journal in the folder `out` yet.
     """
     if not journal_path(out).exists():
         return None

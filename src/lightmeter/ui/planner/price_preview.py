@@ -31,8 +31,8 @@ class RowGroup:
     """Number of rows of a plan that share kind (image, video or unknown) and duration, and therefore the price.
 
     Attributes:
-        seconds: Duration of a video, rounded up; None if unknown. Captured frames are whole seconds apart, so fractions
-            do not change the number of frames.
+        seconds: Duration of a video, rounded up; None for an image, or if unknown. Captured frames are whole seconds
+            apart, so fractions do not change the number of frames.
         total_s: Sum of the exact durations of the group's videos, in seconds.
     """
 
@@ -43,7 +43,7 @@ class RowGroup:
 
 
 class BudgetStatus(StrEnum):
-    """Whether the price of a run uses up its budget before its last row: certainly, possibly, or not."""
+    """Whether the price of a run uses up the budget before its last row: surely, possibly or not. `none`: no budget."""
 
     NONE = "none"  # there is no budget
     CLEAR = "clear"  # the upper end of the price is within the budget
@@ -53,7 +53,7 @@ class BudgetStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PriceComponent:
-    """One back end's price for one feature, in millicredits for each image or frame."""
+    """One back end's price for one feature, in millicredits for each image or video frame, before rounding."""
 
     backend: str
     feature: str
@@ -68,13 +68,14 @@ class PriceQuote:
         parts: Price of an image or video frame, by back end and feature.
         price_milli: Sum of `parts` in millicredits, before rounding.
         charged: Maximum charge for an image or video frame, in whole credits.
-        least_charged_milli: Least millicredits that an image or frame adds to a charge, after rounding.
+        least_charged_milli: Least millicredits that an image or frame adds to a charge. It is below `charged` if the
+            service rounds up each request instead of each image.
         retry_milli: Millicredits to repeat the user's question (`--ask`) about an image or frame after an invalid
             answer; 0 without a question.
         rows: Number of rows to send; None without a plan.
         frames: Number of images and video frames in these rows; None without a plan.
         credits: Price of these rows; None without a plan.
-        budget: The budget in credits, or None.
+        budget: The budget in credits; None without a budget.
         budget_status: Whether the run uses up the budget before its last row.
         advice: Sentences for the user, such as how many credits the run saves without a certain back end.
     """
@@ -139,7 +140,7 @@ def frames_in(groups: Sequence[RowGroup], capture_interval_s: int, max_frames: i
 
 
 def budget_status(credits_: CreditRange, budget: int | None) -> BudgetStatus:
-    """Return whether a run of this price uses up the budget before its last row."""
+    """Return whether a run that costs `credits_` uses up `budget` (None: no budget) before its last row."""
     if budget is None:
         return BudgetStatus.NONE
     if credits_.low > budget:

@@ -15,7 +15,7 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 
 
 class OutboxOverflow(Exception):
-    """More than `max_bytes` of replies and events wait to be sent, because the page does not read them."""
+    """More replies and events wait than the outbox may hold, because the page does not read them."""
 
 
 class Outbox:

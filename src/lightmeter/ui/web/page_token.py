@@ -1,4 +1,7 @@
-"""Keeps the secret token in the URL of `lightmeter ui`, so that an open page connects again after a restart."""
+"""Stores the secret token that the URL of `lightmeter ui` contains.
+
+After a restart of `lightmeter ui`, the token is the same, so that an open page connects again.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def run_views(folder: Path, *, allow_review: bool = False) -> dict[str, WebView]
 
     Args:
         folder: The output folder of the run.
-        allow_review: Whether the page may write decisions; everything else only reads, and saves views of the gallery.
+        allow_review: Whether the page may write decisions. Filters of the gallery can be saved in any case.
     """
     monitor = RunMonitor(folder)
     return {

@@ -103,7 +103,7 @@ class WebServer:
         return app
 
     def url(self, port: int) -> str:
-        """Return the address of the page, with its token."""
+        """Return the address of the page, with its token; `port` is the port on which the server listens."""
         return f"http://127.0.0.1:{port}/?{urlencode({'token': self.token})}"
 
     async def _close(self, _: web.Application) -> None:
@@ -178,7 +178,10 @@ class WebServer:
         return socket
 
     async def _serve_view(self, socket: web.WebSocketResponse, view: WebView) -> None:
-        """Create the Python object behind a page, and pass messages between the two until the page disconnects."""
+        """Create the Python object behind a page, and pass messages between the two until the page disconnects.
+
+        `view` creates the object; `socket` is the page's connection.
+        """
         try:
             model: ViewModel = await self._in_thread(view.create)
         except Exception as error:  # noqa: BLE001 (the page must show any error)
@@ -247,7 +250,7 @@ class WebServer:
 
 @asynccontextmanager
 async def listen(server: WebServer, port: int) -> AsyncIterator[int]:
-    """Serve a page on the loopback addresses during the block, and yield its port; 0 selects a free one.
+    """Make `server` listen on the loopback addresses during the block, and yield its port; `port` 0 selects a free one.
 
     Requests are not logged, because their URLs contain the token.
 
@@ -282,7 +285,10 @@ async def _send_all(socket: web.WebSocketResponse, outbox: Outbox) -> None:
 
 
 def _process(model: ViewModel, text: str | bytes) -> None:
-    """Apply one message of a page, `{"state": …}` or `{"custom": …}`, to `model`, the Python object behind the page."""
+    """Apply one message of a page to `model`, the Python object behind the page.
+
+    `text` is the message: `{"state": …}` has new values of traits, `{"custom": …}` a request.
+    """
     try:
         message = json.loads(text)
         if "state" in message:

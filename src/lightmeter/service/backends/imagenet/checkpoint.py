@@ -29,7 +29,13 @@ _STORAGES: Final = {"FloatStorage": "<f4", "DoubleStorage": "<f8", "LongStorage"
 
 @dataclass(frozen=True, slots=True)
 class _Storage:
-    """Array of numbers in a PyTorch checkpoint: the `key` by which tensors name it, NumPy type and number of values."""
+    """Description of an array of numbers in a PyTorch checkpoint, which holds the values of one or more tensors.
+
+    Attributes:
+        key: Name of the array in the checkpoint.
+        dtype: NumPy type of the numbers, such as `<f4`.
+        length: How many numbers the array has.
+    """
 
     key: str
     dtype: str
@@ -105,7 +111,7 @@ def _read_storage(content: io.BytesIO, storage: _Storage) -> NDArray[Any]:
 
 
 def _read_tensors(content: io.BytesIO) -> dict[str, NDArray[Any]]:
-    """Return the tensors of a PyTorch checkpoint file by name."""
+    """Return the tensors by name of the PyTorch checkpoint file that starts at the current position of `content`."""
     magic, protocol, machine = (_Unpickler(content).load() for _ in range(3))
     if magic != _MAGIC or protocol != _PROTOCOL or not machine["little_endian"]:
         raise ValueError("it is of another format")
@@ -118,7 +124,9 @@ def _read_tensors(content: io.BytesIO) -> dict[str, NDArray[Any]]:
 
 
 def read_checkpoint(content: bytes) -> Mapping[str, NDArray[Any]]:
-    """Return the tensors of a PyTorch checkpoint by name, in the order of the file; float32, float64 or int64.
+    """Return the tensors by name of the PyTorch checkpoint file `content`; float32, float64 or int64.
+
+    The tensors are in the order of the file.
 
     Raises:
         BackendError: the file has another format, is damaged, or names a class or function that weights do not need.

@@ -101,7 +101,10 @@ class _Graph:
         self.add("Clip", "zero", "six")
 
     def block(self, index: int, stride: int) -> None:
-        """Append the layers of inverted residual block `index` of the network; block 0 has no expansion layer."""
+        """Append the layers of inverted residual block `index` of the network; block 0 has no expansion layer.
+
+        `stride` is the stride of the block's depthwise convolution.
+        """
         name, start, start_width = f"_blocks.{index}", self.last, self.width
         if f"{name}._expand_conv.weight" in self.weights:
             self.convolve(f"{name}._expand_conv", f"{name}._bn0")
@@ -114,7 +117,7 @@ class _Graph:
 
 
 def _add_layers(graph: _Graph, variant: EfficientNetVariant) -> None:
-    """Append all layers of the network, from pixels to class probabilities."""
+    """Append all layers of the network `variant` to `graph`, from pixels to class probabilities."""
     graph.constant("zero", np.array(0, np.float32))
     graph.constant("six", np.array(6, np.float32))
     graph.add("Transpose", perm=[0, 3, 1, 2])

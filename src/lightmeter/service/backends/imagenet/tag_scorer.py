@@ -1,7 +1,7 @@
 """Converts the 1000 class probabilities of a picture to tag scores. No I/O.
 
-The probability of a tag is the sum of the probabilities of its classes. Its score is a logistic function of that
-(Platt scaling, John Platt, 1999), fitted on labeled pictures so that a tag of score s is right in about s of all cases:
+The probability p of a tag is the sum of the probabilities of its classes. The score of a tag is a logistic function of
+p (Platt scaling, John Platt, 1999), fitted on labeled pictures so that a fraction s of all tags with score s is right:
 
     score = 1 / (1 + exp(-(slope * log(p / (1 - p)) + size * log(classes) + intercept)))
 
@@ -77,7 +77,7 @@ class TagScorer:
     Args:
         members: Tag → indices of its classes.
         groups: Tags that are general words, not single classes.
-        curves: Calibration curves of single classes and of general words.
+        curves: Two calibration curves: first that of single classes, then that of general words.
         scenes: Tags for scenes, such as `outdoor`, whose scores the caller passes to `scores`. If such a tag is also
             in `members`, the higher score counts.
     """
@@ -122,7 +122,7 @@ class TagScorer:
 
         Args:
             classes: Probability of each of the 1000 ImageNet classes.
-            scenes: Score of each tag for scenes, such as `outdoor`; None means 0 for all.
+            scenes: Score of each tag for scenes, in the order of the constructor's `scenes`; None means 0 for all.
         """
         summed = self.probabilities(classes)
         single, group = (curve.scores(summed, self.sizes[: self._own]) for curve in self._curves)

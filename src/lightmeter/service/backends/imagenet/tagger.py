@@ -159,7 +159,10 @@ class ImageNet(PictureBackend):
         return entries
 
     def _tags(self, scores: NDArray[np.float64]) -> dict[str, list[Tag]]:
-        """Return up to `MAX_TAGS` tags by name, by falling score in hundredths; of equal scores, specific tags first.
+        """Return name → list with the only `Tag` of this name, for the tags with the highest scores, best first.
+
+        There are at most `MAX_TAGS` names. Tags that score below `MIN_SCORE` are left out. If the scores of two tags
+        are equal when rounded to hundredths, the more specific tag comes first.
 
         `scores` has the score of each tag that the back end knows, in the order of `self._scorer.names`.
         """

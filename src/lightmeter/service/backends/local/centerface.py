@@ -93,8 +93,8 @@ class FaceDetections:
 
     Attributes:
         boxes: Array `(n, 4)`: left, top, right, bottom, inside the picture.
-        points: Array `(n, 5, 2)`: x and y of left eye, right eye, nose, left and right corner of the mouth; landmarks
-            of a face at the edge may lie outside the picture.
+        points: Array `(n, 5, 2)`: x and y of left eye, right eye, nose, left and right corner of the mouth, as the
+            viewer sees them; landmarks of a face at the edge may lie outside the picture.
         scores: Array `(n,)`, 0 to 1.
     """
 
@@ -105,6 +105,9 @@ class FaceDetections:
 
 def decode_faces(outputs: Sequence[Floats], width: int, height: int) -> FaceDetections:
     """Decode the four output maps of the network CenterFace, whose cells are 4 x 4 pixels, to face candidates.
+
+    Left out are scores up to 0.5, boxes with a side under 1 pixel, and boxes whose intersection over union with a box
+    of a higher score is above 0.3.
 
     Args:
         outputs: Four arrays: score `(1, 1, h, w)`; logarithm of height and width in cells `(1, 2, h, w)`; offset of the
@@ -131,8 +134,8 @@ class CenterFace(PictureBackend):
     """Back end `centerface`: features `faces` and `tags` (the one tag `person`).
 
     A face has `score`, `bounding_box`, five `landmarks` (eyes, nose, corners of the mouth) and, unless the eyes are too
-    close together to estimate them, `age_range` and `gender`. Boxes and landmarks are in pixels of the picture, shrunk
-    to a longer side of at most 640 pixels.
+    close together to estimate them, `age_range` and `gender`. The service shrinks pictures to a longer side of at most
+    640 pixels before the call; boxes and landmarks are in pixels of the shrunk picture.
     """
 
     name = "centerface"
@@ -150,7 +153,7 @@ class CenterFace(PictureBackend):
 
         Args:
             picture: Height x width x 3, neither side longer than `FACE_SIDE`.
-            side: Longer side, in pixels, to which the picture is shrunk to find faces; it is never enlarged.
+            side: Longer side, in pixels, to which the picture is shrunk to find faces; a smaller one is not enlarged.
 
         Returns:
             Faces with a score of at least `MIN_SCORE`, in pixels of `picture`.
@@ -169,7 +172,10 @@ class CenterFace(PictureBackend):
         return FaceDetections(boxes[order], points[order], scores[order])
 
     def _run(self, resized: RGB) -> list[Floats]:
-        """Pad a picture with black to the right and below, and run CenterFace on it; return its four output maps."""
+        """Run CenterFace on a picture, and return its four output maps, which `decode_faces` decodes.
+
+        `resized` is the picture in the size in which faces are searched; black is added to the right and below.
+        """
         height, width = resized.shape[:2]
         canvas = np.zeros((1, 3, height + -height % _BLOCK, width + -width % _BLOCK), np.float32)
         canvas[0, :, :height, :width] = resized.transpose(2, 0, 1)

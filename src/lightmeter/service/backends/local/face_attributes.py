@@ -94,12 +94,12 @@ class FaceAttributes:
 
         Args:
             picture: Height x width x 3.
-            points: Array `(n, 5, 2)`: landmarks in pixels, the eyes first.
+            points: Array `(n, 5, 2)`: landmarks in pixels of the picture, first the left and right eye.
             widths: Array `(n,)`: widths of the faces' boxes, in pixels.
 
         Returns:
-            For each face `{"age_range": {"low", "high"}, "gender": {"value", "score"}}`. The dict is empty if the eyes
-            are too close together, because the face is too small or turned away.
+            For each face `{"age_range": {"low", "high"}, "gender": {"value", "score"}}`: ages in years, score 0 to 1.
+            The dict is empty if the eyes are too close together, because the face is too small or turned away.
         """
         eye_distances = np.hypot(*(points[:, 1] - points[:, 0]).T)
         indices = np.flatnonzero(eye_distances >= np.maximum(_MIN_EYE_DISTANCE_PX, _MIN_EYE_DISTANCE_SHARE * widths))

@@ -69,7 +69,7 @@ class NsfwJs(PictureBackend):
         self._session: InferenceSession = open_session(model)
 
     def probabilities(self, picture: RGB) -> dict[str, float]:
-        """Return the probability of each class, such as `porn`; they add up to 1. The model must be loaded."""
+        """Return class, such as `porn` → its probability; the probabilities add up to 1. The model must be loaded."""
         pixels = np.ascontiguousarray(transform_array(picture, _TRANSFORM))
         (probabilities,) = self._session.run(None, {"pictures": pixels[None]})
         return dict(zip(CLASS_NAMES, map(float, probabilities[0]), strict=True))

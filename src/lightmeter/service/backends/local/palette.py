@@ -58,9 +58,9 @@ _GOLDEN_RATIO: Final = (5**0.5 - 1) / 2
 
 
 def _sample_positions(length: int, offset: float) -> NDArray[np.intp]:
-    """Return up to 128 pixel indices out of `length`: one in each of 128 equal sections.
+    """Return 128 pixel indices below `length`, one in each of 128 equal sections; all, if `length` is at most 128.
 
-    The place within each section follows the golden ratio, not chance; `offset` (0 to 1) shifts it.
+    The position within each section is not random, but a multiple of the golden ratio plus `offset`, modulo 1.
     """
     if length <= _GRID:
         return np.arange(length)
@@ -71,12 +71,14 @@ def _sample_positions(length: int, offset: float) -> NDArray[np.intp]:
 
 @dataclass(frozen=True, slots=True)
 class _Bins:
-    """Sampled pixels of a picture in bins of similar colors, whose channels are equal in their upper five bits.
+    """Sampled pixels of a picture, grouped by similar color. The n groups (bins) are not empty.
+
+    The colors of a bin agree in the upper five bits of red, green and blue.
 
     Attributes:
         colors: Mean Oklab color of each bin, `(n, 3)`.
         shares: Fraction of the sampled pixels that are in each bin, `(n,)`.
-        members: For each bin the sampled pixel that is nearest to the mean color of the bin, as sRGB, `(n, 3)`.
+        members: For each bin, the sRGB color of the sampled pixel nearest to the mean color of the bin, `(n, 3)`.
     """
 
     colors: Floats
@@ -107,9 +109,10 @@ def _squared_distances(points: Floats, centers: Floats) -> Floats:
 
 
 def _seeds(points: Floats, shares: Floats) -> Floats:
-    """Return initial centers for k-means over the colors `points`, whose fractions of the pixels are `shares`.
+    """Return up to `_CLUSTERS` of the Oklab colors `points`, as initial centers for k-means.
 
-    Each next center is the color with the largest squared distance to all centers so far, times the root of its share.
+    `shares` is the fraction of the pixels that each color has. The first center is the most frequent color. Each next
+    center is the color with the largest squared distance to all centers so far, times the root of its share.
     """
     chosen = [int(np.argmax(shares))]
     nearest = _squared_distances(points, points[chosen])[:, 0]
@@ -125,7 +128,10 @@ def _seeds(points: Floats, shares: Floats) -> Floats:
 
 
 def _cluster(points: Floats, shares: Floats) -> list[Members]:
-    """Cluster the colors `points` by k-means with weights `shares`; return the indices of each cluster's colors."""
+    """Cluster the Oklab colors `points` by k-means; return the indices in `points` of each cluster's colors.
+
+    `shares`, the fraction of the pixels that each color has, is its weight.
+    """
     centers = _seeds(points, shares)
     nearest_center = np.zeros(len(points), dtype=np.intp)
     for iteration in range(_MAX_ITERATIONS):
@@ -147,6 +153,11 @@ def _medoid(points: Floats, shares: Floats, members: Members) -> tuple[int, floa
     Distances are capped at `_DISTANCE_CAP`, so that outliers do not move the medoid. Only the `_MAX_CANDIDATES` most
     frequent members are tried.
 
+    Args:
+        points: Oklab colors of the picture, `(n, 3)`.
+        shares: Fraction of the pixels that each color has, `(n,)`; each distance is weighted by it.
+        members: Indices in `points` of the colors of the cluster.
+
     Returns:
         Index of the medoid in `points`, and the mean of the capped distances between medoid and members.
     """
@@ -161,6 +172,11 @@ def _merge(points: Floats, shares: Floats, clusters: list[Members]) -> Members:
     """Merge pairs of clusters of colors, the nearest pair first, while medoids are nearer than `_SIMILAR` in Oklab.
 
     A pair is left unmerged if the mean distance of its colors to their common medoid would exceed `_MAX_WIDTH`.
+
+    Args:
+        points: Oklab colors of the picture, `(n, 3)`.
+        shares: Fraction of the pixels that each color has, `(n,)`.
+        clusters: For each cluster, the indices in `points` of its colors.
 
     Returns:
         Index in `points` of the medoid of each remaining cluster.
@@ -190,9 +206,9 @@ def _merge(points: Floats, shares: Floats, clusters: list[Members]) -> Members:
 def _prominence(centers: Floats, shares: Floats) -> Floats:
     """Return the prominence of each color: share * (1 + 2 * chroma + contrast), divided by the sum over all colors.
 
-    The share is the fraction of pixels. Chroma is relative to the most vivid sRGB color; contrast is the Oklab distance
-    to the mean of the picture, at most 1 (white on black). A vivid or contrasting area counts for up to four
-    times its size. The formula was made for this project.
+    `centers` are the colors in Oklab, `(n, 3)`. `shares` is the fraction of the pixels that each color has. Chroma is
+    relative to the most vivid sRGB color; contrast is the Oklab distance to the mean of the picture, at most 1 (white
+    on black). A vivid or contrasting area counts for up to four times its size. The formula was made for this project.
     """
     chroma = np.hypot(centers[:, 1], centers[:, 2]) / _FULL_CHROMA
     contrast = np.minimum(np.linalg.norm(centers - shares @ centers / shares.sum(), axis=1), 1)

@@ -82,9 +82,9 @@ class _Line:
 class RapidOcr(PictureBackend):
     """Back end `rapidocr`: features `texts` and `brands`; the text is read once for both.
 
-    The first entry of `texts` is the whole text, as in Google's API: `is_full_text` is true, its score is the lowest of
-    its lines, its polygon the rectangle around them. Then follows each line, from top to bottom. Polygons are clockwise
-    from the upper left of the writing. A picture without text has no entry.
+    The first entry of `texts` is the whole text, as in Google's API: `is_full_text` is true, the score is the lowest
+    score of all lines, and the polygon is the rectangle around all lines. Then follow the lines, from top to bottom,
+    one entry each. Polygons are clockwise from the upper left of the writing. A picture without text has no entry.
 
     A brand is a line whose whole text is a name in `brand_names.txt`. Its score says how reliably the line was read,
     not whether the text means the brand.
@@ -151,10 +151,11 @@ def read_brand_names() -> dict[str, str]:
 
 
 class _LineRecognizer:
-    """Recognizer of text. It reads a line that may be upside down a second time, rotated; the higher score wins.
+    """Recognizer of text lines. If a line may be upside down, it reads the line also after a rotation by 180 degrees.
 
-    A classifier network finds lines that may be upside down. Because the classifier took two of 50 upright lines for
-    upside down, it does not decide alone. It compresses long lines, so it gets each line whole and cropped.
+    Of two readings, the one with the higher score is returned. A classifier network finds the lines that may be upside
+    down; it does not decide alone, because it took two of 50 upright lines for upside down. The classifier compresses
+    long lines, so it checks each line twice: whole, and cropped to the middle.
     """
 
     def __init__(self, classifier: Any, recognizer: Any) -> None:
@@ -162,7 +163,14 @@ class _LineRecognizer:
         self._recognizer = recognizer
 
     def __call__(self, batch: Any) -> Any:
-        """Read a batch of pictures of text lines. Argument and result are as in `TextRecognizer` of `rapidocr`."""
+        """Read pictures of text lines, in place of the `TextRecognizer` of `rapidocr`.
+
+        Args:
+            batch: `TextRecInput` of `rapidocr`; its `img` is the list of pictures.
+
+        Returns:
+            `TextRecOutput` of `rapidocr`; its `txts` and `scores` have the text and the score, 0 to 1, of each line.
+        """
         result = self._recognizer(batch)
         verdicts = [self._classifier(lines).cls_res for lines in (batch.img, [_middle(line) for line in batch.img])]
         upside_down = [index for index, verdict in enumerate(zip(*verdicts, strict=True)) if "180" in dict(verdict)]
@@ -204,7 +212,10 @@ def _load_engine() -> RapidOCR:
 
 
 def _read_lines(engine: RapidOCR, picture: RGB) -> Iterator[_Line]:
-    """Yield the lines of text in a picture, from top to bottom and from left to right."""
+    """Yield the lines of text that `engine` reads in a picture, from top to bottom and from left to right.
+
+    The corners of the lines are in pixels of `picture`.
+    """
     enlarged = _enlarge(transform_array(picture, _TRANSFORM))
     height, width = enlarged.shape[:2]
     down, across = picture.shape[0] / height, picture.shape[1] / width

@@ -123,7 +123,10 @@ class _OnnxBackend(PictureBackend):
 
     @abstractmethod
     def _entries(self, letterboxed: LetterboxedImage) -> Entries:
-        """Run the model on one picture, resized to the model's input, and return the entries (tags, embeddings, …)."""
+        """Run the model on a picture resized to the model's input, and return the entries (tags, embeddings, …).
+
+        `letterboxed` is the resized picture.
+        """
 
     def _tag(self, label: str, score: float, **fields: Any) -> Tag:
         shown = round(rescale_score(score, self._settings.decision_threshold), DIGITS)
@@ -131,7 +134,7 @@ class _OnnxBackend(PictureBackend):
 
 
 class OnnxClassifier(_OnnxBackend):
-    """Back end for an ONNX classifier of the operator: feature `tags`, or `nsfw` with numeric scores.
+    """Back end for the operator's own ONNX classifier: feature `tags`, or `nsfw` with numeric scores.
 
     Classes of the same name become one tag, with the highest of their scores.
     """
@@ -180,7 +183,7 @@ def _activation_of(outputs: Floats) -> Activation:
 
 
 class OnnxDetector(_OnnxBackend):
-    """Back end for an ONNX detector of the operator: feature `tags`, one tag for each label that has a box.
+    """Back end for the operator's own ONNX detector: feature `tags`, one tag for each label that has a box.
 
     The score of a tag is the highest score of its boxes.
 
@@ -221,10 +224,11 @@ class OnnxDetector(_OnnxBackend):
         )
 
     def _boxes_of_class(self, candidates: Candidates, index: int) -> tuple[Floats, Floats]:
-        """Return boxes `(n, 4)` and scores `(n,)` of class `index` among the `candidates`.
+        """Return boxes `(n, 4)` and scores `(n,)` of class `index` among `candidates`; at most `MAX_BOXES` of them.
 
-        Boxes that score below the setting `threshold` are left out, and boxes that overlap a box with a higher score by
-        more than the setting `iou`.
+        A box is left, top, right, bottom, in pixels of the model's input. Boxes that score below the setting
+        `threshold` are left out and, unless the model has done so, boxes whose intersection over union with a box of a
+        higher score is above the setting `iou`.
         """
         scores = candidates.scores if candidates.classes is not None else candidates.scores[:, index]
         wanted = (scores >= self._threshold) & np.isfinite(candidates.boxes).all(axis=1)
@@ -251,7 +255,7 @@ class OnnxDetector(_OnnxBackend):
 
 
 class OnnxEmbedding(_OnnxBackend):
-    """Back end for an ONNX embedding model of the operator: feature `embeddings`, a vector of unit length."""
+    """Back end for the operator's own ONNX embedding model: feature `embeddings`, a vector of unit length."""
 
     def __init__(self, name: str, settings: OnnxModelSettings, base_dir: Path) -> None:
         super().__init__(name, settings, base_dir)

@@ -144,8 +144,8 @@ def decoder_for(
 def _yolo(outputs: ModelOutputs, *, width: int, leading: int) -> Candidates:
     """Decode the output of a detector of format `yolov8` or `yolov5` to candidate boxes.
 
-    Each box has `width` numbers: the position and, in `yolov5`, the score of any object, together `leading` numbers;
-    then the class scores.
+    Each box has `width` numbers. The first `leading` of them are the position and, in `yolov5`, the score of any
+    object. The others are the class scores.
     """
     rows = outputs[0][0].astype(np.float32)
     if rows.shape[1] != width:
@@ -181,7 +181,10 @@ def _ssd(outputs: ModelOutputs, *, order: tuple[int, ...], size: tuple[int, int]
 
 
 def _score_distance_pairs(outputs: ModelOutputs, classes: int) -> list[tuple[NDArray[Any], NDArray[Any]]] | None:
-    """Return class scores and side distances of each of NanoDet's output grids, finest first; None: not NanoDet."""
+    """Return (class scores, side distances) of each of NanoDet's output grids, finest first; None: not NanoDet.
+
+    `outputs` are all outputs of a detector for one picture; `classes` is the number of class names.
+    """
     by_cells: dict[int, list[NDArray[Any]]] = {}
     for output in outputs:
         if output.ndim != 3:  # noqa: PLR2004 (one picture, cells, values)
@@ -198,7 +201,13 @@ def _score_distance_pairs(outputs: ModelOutputs, classes: int) -> list[tuple[NDA
 
 
 def _nanodet_strides(outputs: ModelOutputs, classes: int, size: tuple[int, int]) -> tuple[int, ...] | None:
-    """Return the cell width, in input pixels, of each of NanoDet's output grids, finest first; None: not NanoDet."""
+    """Return the cell width, in input pixels, of each of NanoDet's output grids, finest first; None: not NanoDet.
+
+    Args:
+        outputs: Outputs for a test picture.
+        classes: Number of class names.
+        size: Width and height of the input, in pixels.
+    """
     if len(outputs) == 1:
         if outputs[0].ndim != 3 or (outputs[0].shape[2] - classes) / BOX_VALUES not in NANODET_STEPS:  # noqa: PLR2004
             return None
@@ -233,7 +242,10 @@ def _nanodet(outputs: ModelOutputs, *, classes: int, size: tuple[int, int], stri
 
 
 def _cell_points(width: int, height: int, stride: int, offset: float) -> Floats:
-    """Return the corner (`offset` 0) or center (0.5), in pixels, of each grid cell of `stride` pixels, `(n, 2)`."""
+    """Return the corner (`offset` 0) or center (0.5) of each cell of an output grid, `(n, 2)`, in pixels of the input.
+
+    `width` and `height` are the size of the input; a cell is `stride` pixels wide and high.
+    """
     columns, rows = -(-width // stride), -(-height // stride)
     x, y = np.meshgrid(np.arange(columns), np.arange(rows))
     points: Floats = ((np.stack([x.ravel(), y.ravel()], axis=1) + offset) * stride).astype(np.float32)

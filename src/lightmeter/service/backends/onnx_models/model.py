@@ -112,7 +112,7 @@ class OnnxModel:
         self.output_names = [each.name for each in self._session.get_outputs()]
 
     def run(self, canvas: RGB) -> ModelOutputs:
-        """Run the model on a picture of the size of the model's input; return all outputs.
+        """Run the model on `canvas`, a picture of the size of the model's input; return all outputs.
 
         Raises:
             BackendError: the model fails.
@@ -162,7 +162,7 @@ class OnnxModel:
         """Return class names by index: those in the settings, else those in the model's metadata.
 
         Args:
-            configured: The setting `labels`: names, the path of a file with names, or None.
+            configured: The setting `labels`: names, the path of a file with names, or None if it is not set.
             base_dir: Folder that relative paths start from.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Conversion of pictures to the input of an ONNX model, by the input's shape and the settings of the service."""
+"""Conversion of pictures to the input of an ONNX model, by the input's shape and the model's settings."""
 
 from __future__ import annotations
 
@@ -69,8 +69,9 @@ class ModelInput:
         return FitWithin(max(MAX_SIDE, longer))
 
     def fit(self, picture: RGB) -> LetterboxedImage:
-        """Return a picture, resized to the model's input size, and the rectangle of the picture without grey borders.
+        """Resize a picture to the model's input; return the result, and the rectangle in it that shows the picture.
 
+        The rectangle is smaller than the result if the setting `resize` adds grey borders (`letterbox`).
         `picture` may be the original or a copy that `transform` has shrunk.
         """
         resized = transform_array(picture, self.transform)
@@ -84,7 +85,10 @@ class ModelInput:
         return LetterboxedImage(resized, 0, 0, self.width, self.height)
 
     def tensor(self, canvas: RGB) -> NDArray[np.generic]:
-        """Convert a picture of the input's size to a batch of one, with axes in the order of `layout`."""
+        """Convert `canvas`, a picture of the input's size, to a batch of one, with axes in the order of `layout`.
+
+        Pixel values are scaled and normalized as the settings say; a uint8 input gets them unchanged.
+        """
         ordered = canvas[..., ::-1] if self.settings.channels == "bgr" else canvas
         if self.dtype is np.uint8:
             numbers: NDArray[np.generic] = ordered
@@ -98,13 +102,13 @@ class ModelInput:
 
 
 def read_input(name: str, type_: str, shape: Sequence[int | str | None], settings: OnnxModelSettings) -> ModelInput:
-    """Return the converter of pictures to a model's input, from the input's description in the model and the settings.
+    """Return a converter of pictures to the input of a model, which the model and the operator's settings describe.
 
     Args:
         name: Name of the input.
         type_: Type of its numbers, as onnxruntime writes it.
         shape: Length of each axis; a text or None means a variable length.
-        settings: The operator's settings, such as a size, which a shape of variable length does not tell.
+        settings: The operator's settings; they must contain the size if `shape` has variable lengths.
 
     Raises:
         SettingsError: the input is not for one picture with three channels, or its size is unknown.
@@ -142,7 +146,13 @@ def read_input(name: str, type_: str, shape: Sequence[int | str | None], setting
 def _input_size(
     width: int | str | None, height: int | str | None, settings: OnnxModelSettings, description: str
 ) -> tuple[int, int]:
-    """Return a model's input size in pixels, from the settings or the input's shape; `description` is for messages."""
+    """Return width and height of a model's input, in pixels, from the settings or else from the input's shape.
+
+    `description` names the input in error messages.
+
+    Raises:
+        SettingsError: the size is unknown, or the settings contradict the shape.
+    """
     fixed = tuple(side if isinstance(side, int) and side > 0 else None for side in (width, height))
     wanted: Sequence[int | None] = settings.size or fixed
     if any(side not in (None, size) for side, size in zip(fixed, wanted, strict=True)):

@@ -30,7 +30,7 @@ MAX_INPUT_SIDE: Final = 4096
 
 
 def _repeat_for_channels(value: Any) -> Any:
-    """Repeat a single number for the three color channels; return any other value unchanged."""
+    """Return a single number three times, once for each color channel; return any other value unchanged."""
     return (value, value, value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 

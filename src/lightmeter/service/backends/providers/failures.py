@@ -83,7 +83,11 @@ class CallFailed(Exception):
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
-    """Return `text` as one printable line of at most `MAX_MESSAGE_CHARS`, without keys, account names and URLs."""
+    """Return `text` as one printable line of at most `MAX_MESSAGE_CHARS`, without secrets and URLs.
+
+    `…` replaces each URL, each text that looks like an API key or an account name (such as `sk-…`, `org-…`), and each
+    of `secrets` with at least four characters: a shorter one could be part of an ordinary word.
+    """
     for secret in secrets:
         if len(secret) >= _MIN_SECRET_CHARS:
             text = text.replace(secret, "…")
@@ -111,9 +115,9 @@ def retry_after_s(headers: Mapping[str, str], body: object, now_s: float) -> flo
     """Return how many seconds, 0 or more, a provider asks to wait; None if the answer holds no valid wait.
 
     Args:
-        headers: Headers of the answer with lowercase names: `retry-after-ms`, then `retry-after` (RFC 9110, section
-            10.2.3).
-        body: Decoded body, which may hold a `google.rpc.RetryInfo`.
+        headers: Headers of the answer, with lowercase names. `retry-after-ms` has priority over `retry-after` (RFC
+            9110, section 10.2.3).
+        body: Decoded body; a `google.rpc.RetryInfo` in it counts if no header has a valid wait.
         now_s: Current time in seconds since 1970, because `retry-after` may be a date.
     """
     hints = ((headers.get("retry-after-ms"), 0.001), (headers.get("retry-after"), 1.0), (_google_delay(body), 1.0))

@@ -121,6 +121,7 @@ def _to_call_failed(error: Exception, timeout_s: float) -> CallFailed:
     """Convert an exception of a provider call to `CallFailed`.
 
     The kind of failure follows from the HTTP answer that the exception holds; without one, from the exception's type.
+    `timeout_s` was the longest time for the call, in seconds; the message of a timeout names it.
     """
     response = getattr(error, "response", None)
     if isinstance(response, httpx2.Response):
@@ -137,6 +138,10 @@ def _to_call_failed(error: Exception, timeout_s: float) -> CallFailed:
 
 class RestClient:
     """HTTP client for a provider's REST API; several threads may use it at once.
+
+    Args:
+        settings: The provider's address and limits.
+        headers: Headers that are sent with every call.
 
     Raises:
         SettingsError: the base URL is not an http or https address.

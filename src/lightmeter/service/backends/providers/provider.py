@@ -47,10 +47,13 @@ class ProviderMetrics(Protocol):
     """Protocol of the object that counts calls of providers; its methods are called from any thread."""
 
     def provider_usage(self, backend: str, usage: Usage) -> None:
-        """Count one successful call with its tokens and cost."""
+        """Count one successful call of a provider by the back end named `backend`, with its tokens and cost."""
 
     def provider_error(self, backend: str, kind: str) -> None:
-        """Count one failed call; `kind` is a `FailureKind`: throttled, timeout, refused, broken or malformed."""
+        """Count one failed call of a provider by the back end named `backend`.
+
+        `kind` is a `FailureKind`: throttled, timeout, refused, broken or malformed.
+        """
 
 
 class _NoMetrics:
@@ -80,11 +83,11 @@ class Provider:
         base_url_variable: Environment variable that overrides the base URL; None: only the settings can.
         key_variable: Environment variable with the key; None: no key is needed.
         secret_variable: Environment variable with the second half of a key; None: the key has one part.
-        option_variables: Option of the adapter → environment variable that sets it, unless the variable is empty.
+        option_variables: Option of the adapter → environment variable that sets the option, unless it is empty.
         key_option: Option that replaces the key, such as the file of a service account; None: there is none.
-        extra: Optional dependencies (extra) of lightmeter that its adapter needs; None: none.
+        extra: Name of the optional dependencies (extra) of lightmeter that the adapter needs; None: none.
         package: Module that the extra installs; None without an extra.
-        options: Default `options` of its adapter; the operator's options override them key by key.
+        options: Default `options` of the adapter; the operator's options override them key by key.
     """
 
     name: str

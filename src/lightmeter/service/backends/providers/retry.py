@@ -36,8 +36,9 @@ _SENTENCES: Final = {
 class Retrier:
     """Repeats failed calls of one provider; shared by all threads that call it.
 
-    After the provider limits the rate of one call, no thread sends another call before the time that the provider
-    named, or before the pause of the throttled call ends.
+    If a call fails because of the provider's rate limit, or the provider requests a pause, all threads wait before
+    their next call: for the requested time or, if there is none, for `FIRST_PAUSE_S`, doubled with each attempt of the
+    failed call; at most `max_pause_s` of the settings.
 
     Args:
         settings: Limits, keys, and the metrics that count failures.
@@ -113,7 +114,10 @@ class Retrier:
             return self._not_before - self._monotonic()
 
     def _pause_after(self, failure: CallFailed, attempt: int) -> float | None:
-        """Record a failed call; return the seconds to wait before the next call, or None if there must be no other."""
+        """Record a failed call; return the seconds to wait before the next call, or None if no call may follow.
+
+        `attempt` is 1 if the first call failed, 2 if its first repetition failed, and so on.
+        """
         settings = self._settings
         settings.metrics.provider_error(settings.name, failure.kind)
         pause_s = failure.retry_after_s or min(settings.max_pause_s, FIRST_PAUSE_S * 2 ** (attempt - 1))

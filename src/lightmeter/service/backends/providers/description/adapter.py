@@ -107,9 +107,9 @@ class DescriptionAdapter(ABC):
     """Base class of back ends in which a provider's language model describes pictures, one picture in each call.
 
     Args:
-        settings: Name of the back end; the provider's address, model, key and limits. Each of the `options`
-            becomes a field of the request's body: a JSON value, or text if it is not JSON. An empty option removes the
-            field.
+        settings: Name of the back end; the provider's address, model, key and limits. Each item of
+            `settings.options` becomes a field of the body sent to the provider: a JSON value, or text if it is not
+            JSON. An empty option adds no field; so the operator can remove a default option of the provider.
         credentials: Headers that carry the key.
 
     Attributes:
@@ -141,11 +141,11 @@ class DescriptionAdapter(ABC):
         self.client.close()
 
     def analyze(self, pictures: Sequence[RGB], features: frozenset[str], options: AnalysisOptions) -> list[Entries]:
-        """Describe each picture, one call and one entry for each.
+        """Return the description of each picture, in order; the provider is called once for each picture.
 
         Args:
             pictures: Height x width x 3, RGB.
-            features: Requested features.
+            features: Requested features; without `descriptions`, the results are empty.
             options: Role, language and prompt.
 
         Raises:
@@ -182,9 +182,9 @@ class DescriptionAdapter(ABC):
     @abstractmethod
     @contextmanager
     def send(self, jpeg: bytes, prompt: str, timeout_s: float) -> Iterator[httpx2.Response]:
-        """Ask the provider to describe a picture, without retries; yield the answer before its body is read.
+        """Ask the provider with `prompt` to describe the picture `jpeg`; yield the answer before its body is read.
 
-        `timeout_s` limits each operation of the call, such as connecting or a read, in seconds.
+        The call is not repeated. `timeout_s` limits each operation of it, such as connecting or a read, in seconds.
         """
 
     @abstractmethod
@@ -201,7 +201,7 @@ class DescriptionAdapter(ABC):
 
 
 def token_count(usage: object, *path: str) -> int | None:
-    """Return the token count at the nested keys `path` of a JSON value; None if there is no integer of 0 or more."""
+    """Return the token count at the nested keys `path` of the JSON value `usage`; None unless it is an integer >= 0."""
     for name in path:
         usage = usage.get(name) if isinstance(usage, dict) else None
     return usage if isinstance(usage, int) and not isinstance(usage, bool) and usage >= 0 else None

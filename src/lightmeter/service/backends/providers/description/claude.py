@@ -53,7 +53,10 @@ class Claude(DescriptionAdapter):
 
     @contextmanager
     def send(self, jpeg: bytes, prompt: str, timeout_s: float) -> Iterator[httpx2.Response]:
-        """Ask the model to describe a picture, without retries; yield the answer before its body is read."""
+        """Ask the model with `prompt` to describe the picture `jpeg`; yield the answer before its body is read.
+
+        The call is not repeated. `timeout_s` limits each operation of it, such as connecting or a read, in seconds.
+        """
         with self._api.messages.with_streaming_response.create(
             model=self.model,
             max_tokens=self._max_tokens,
@@ -75,7 +78,7 @@ class Claude(DescriptionAdapter):
             yield response.http_response
 
     def extract_text(self, body: Mapping[str, Any]) -> str:
-        """Return the joined text blocks of an answer; other blocks, such as the model's thinking, are ignored.
+        """Return the joined text blocks in an answer's body; other blocks, such as the model's thinking, are ignored.
 
         Raises:
             CallFailed: there is no text, or the model refused.
@@ -94,7 +97,10 @@ class Claude(DescriptionAdapter):
         return clean_description(text, is_cut=stop == "max_tokens")
 
     def extract_tokens(self, usage: object) -> TokenCounts:
-        """Return the token counts in an answer; input is the sum of uncached, cache-written and cache-read tokens."""
+        """Return the token counts in `usage`, a field of the answer.
+
+        The input is the sum of uncached, cache-written and cache-read tokens.
+        """
         uncached = token_count(usage, "input_tokens")
         cached = token_count(usage, "cache_read_input_tokens") or 0
         cache_written = token_count(usage, "cache_creation_input_tokens") or 0

@@ -51,7 +51,10 @@ class OpenAICompatible(DescriptionAdapter):
 
     @contextmanager
     def send(self, jpeg: bytes, prompt: str, timeout_s: float) -> Iterator[httpx2.Response]:
-        """Ask the model to describe a picture, without retries; yield the answer before its body is read."""
+        """Ask the model with `prompt` to describe the picture `jpeg`; yield the answer before its body is read.
+
+        The call is not repeated. `timeout_s` limits each operation of it, such as connecting or a read, in seconds.
+        """
         picture = f"data:image/jpeg;base64,{b64encode(jpeg).decode()}"
         with self._api.chat.completions.with_streaming_response.create(
             model=self.model,
@@ -70,7 +73,7 @@ class OpenAICompatible(DescriptionAdapter):
             yield response.http_response
 
     def extract_text(self, body: Mapping[str, Any]) -> str:
-        """Return the text of the first of the `choices` in an answer.
+        """Return the text of the first of the `choices` in an answer's body.
 
         Raises:
             CallFailed: there is no text, it was filtered, or the model refused.
@@ -94,7 +97,7 @@ class OpenAICompatible(DescriptionAdapter):
         return clean_description(content or "", is_cut=is_cut)
 
     def extract_tokens(self, usage: object) -> TokenCounts:
-        """Return the token counts of prompt and answer.
+        """Return the token counts of prompt and answer in `usage`, a field of the answer.
 
         Reasoning counts as part of the answer: xAI and Gemini charge for it, but report it only in `total_tokens`.
         """

@@ -1,4 +1,4 @@
-"""Prompts for descriptions: one for each role, a custom prompt, and the language of the answer. No I/O."""
+"""Prompts for descriptions: one for each role (persona of the describer), a custom prompt, and the language. No I/O."""
 
 from __future__ import annotations
 
@@ -94,9 +94,10 @@ def language_of(requested: str) -> str:
 
 
 def prompt_for(options: AnalysisOptions) -> str:
-    """Return the prompt for a language model: the user's text, else a text for the role, and the answer's language.
+    """Return the prompt for a language model: the user's own prompt, if any, or else the prompt for the role.
 
-    The role is the purpose of a description, such as `general` or `realtor`; an unknown role counts as `general`.
+    The role is the purpose of a description, such as `general` or `realtor`; an unknown role counts as `general`. The
+    prompt ends with the language of the answer.
     """
     prompt = (options.prompt or "").strip()
     if not prompt:

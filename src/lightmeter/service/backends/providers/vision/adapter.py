@@ -35,7 +35,7 @@ class EncodedPicture:
         jpeg: JPEG bytes.
         width: Width of the picture, in pixels.
         height: Height of the picture, in pixels.
-        deadline: Time after which no call for this picture starts, on the clock of `Retrier.deadline`.
+        deadline: Time, in seconds on the clock of `Retrier.deadline`, after which no call for this picture starts.
     """
 
     jpeg: bytes
@@ -102,7 +102,7 @@ class VisionAdapter(PictureBackend):
 
     @abstractmethod
     def _entries(self, picture: EncodedPicture, features: frozenset[str]) -> Entries:
-        """Call the provider and return the entries (tags, faces, …) of one picture.
+        """Call the provider and return the entries (tags, faces, …) of one picture, for the requested `features`.
 
         Raises:
             BackendError: a call failed, and so did its retries.
@@ -144,13 +144,21 @@ class OneCallPerFeature(VisionAdapter):
     def _request(self, feature: str, picture: EncodedPicture, timeout_s: float) -> Any:
         """Make one call of the provider and return the entries of one feature, such as a list of faces.
 
+        Args:
+            feature: The feature, a key of `operations`.
+            picture: The picture to send.
+            timeout_s: Longest time for the call, in seconds.
+
         Raises:
             CallFailed: the call failed.
         """
 
 
 def _is_sendable(key: str) -> bool:
-    """Return whether a key can be sent in a header; of other keys, libraries would show parts in their messages."""
+    """Return whether an API key can be sent in an HTTP header: printable ASCII without spaces.
+
+    For any other key, the error messages of HTTP libraries would show parts of the key.
+    """
     return key.isascii() and key.isprintable() and " " not in key
 
 

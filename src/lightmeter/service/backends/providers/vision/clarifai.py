@@ -152,6 +152,8 @@ def _requested_wait_s(error: Any) -> float | None:
 def _grpc_target(name: str, base_url: str) -> tuple[str, bool]:
     """Return the target `host:port` of a base URL, and whether the connection is encrypted.
 
+    `name` is the name of the back end, for the error message.
+
     Raises:
         SettingsError: the URL is neither https nor an http address of this machine.
     """
@@ -179,7 +181,10 @@ def _is_loopback(host: str) -> bool:
 
 
 def _raise_for_status(status: Any) -> None:
-    """Raise `CallFailed` unless the status in Clarifai's answer is success; the status code decides its reason."""
+    """Raise `CallFailed` unless the status in Clarifai's answer means success.
+
+    The status code decides the kind of the failure, such as throttling.
+    """
     if status.code == _SUCCESS:
         return
     message = ": ".join(filter(None, (str(status.code), status.description, status.details)))

@@ -47,9 +47,10 @@ _TRANSIENT_CODES: Final = frozenset({2, 10, 13, 14})
 
 
 class _Camel(msgspec.Struct, rename="camel", frozen=True):
-    """Base of the types of Google Vision's answer, with camelCase names; they hold only the fields that are used.
+    """Base class of the types of Google Vision's answer, whose fields have camelCase names in JSON.
 
-    The API omits zero and empty values, so nearly all fields have defaults. Unknown fields are ignored.
+    The types have only the fields that are used; unknown fields are ignored. The API omits zero and empty values, so
+    nearly all fields have defaults.
     """
 
 
@@ -126,7 +127,7 @@ class DominantColors(_Camel, frozen=True):
 
 
 class ImageProperties(_Camel, frozen=True):
-    """Object in Google Vision's answer that only wraps the dominant colors of a picture (`ImageProperties` there)."""
+    """Object that only wraps the dominant colors of a picture (`ImageProperties` of the Cloud Vision API)."""
 
     dominant_colors: DominantColors = DominantColors()
 
@@ -219,6 +220,8 @@ class GoogleVision(VisionAdapter):
 
 def read_result(result: AnnotateResult, features: frozenset[str], source: str) -> Entries:
     """Convert Google Vision's result for one picture to entries (tags, faces, …) of the requested features.
+
+    `source` is the name of the back end, which becomes the `source` of each entry.
 
     Raises:
         CallFailed: `nsfw` was requested, and the result lacks it.

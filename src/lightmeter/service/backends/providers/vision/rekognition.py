@@ -53,9 +53,14 @@ _PARSER_ERRORS: Final = (AttributeError, LookupError, RecursionError, TypeError,
 
 
 class _Operation(NamedTuple):
-    """Operation of Amazon Rekognition, called by the method `method` of a botocore client.
+    """Operation of Amazon Rekognition, and how to call it.
 
-    `arguments` are those beside the picture; `read` converts the answer to entries (faces, tags, …).
+    Attributes:
+        name: Name of the operation, such as `DetectFaces`.
+        method: Method of a botocore client that calls the operation.
+        arguments: Arguments of this method in addition to the picture.
+        read: Function that converts the decoded answer, the picture and the name of the back end to entries (faces,
+            tags, …).
     """
 
     name: str

@@ -100,7 +100,7 @@ def read_labels(answer: dict[str, Any], picture: EncodedPicture, source: str) ->
 def read_moderation_labels(answer: dict[str, Any], picture: EncodedPicture, source: str) -> list[Nsfw]:  # noqa: ARG001
     """Return labels of unsafe content from a decoded answer of DetectModerationLabels.
 
-    A label's `parent` is the more general label, if any; `source` is the name of the back end.
+    A label's `parent` is the more general label, if any; `source` is the name of the back end; `picture` is not used.
 
     Raises:
         CallFailed: the answer is invalid.
@@ -115,7 +115,9 @@ def read_moderation_labels(answer: dict[str, Any], picture: EncodedPicture, sour
 
 
 def read_faces(answer: dict[str, Any], picture: EncodedPicture, source: str) -> list[Face]:
-    """Return faces from a decoded answer of DetectFaces, with boxes in pixels of the picture.
+    """Return faces from a decoded answer of DetectFaces, with boxes in pixels of `picture`.
+
+    `source` is the name of the back end, which becomes the `source` of each face.
 
     Raises:
         CallFailed: the answer is invalid.
@@ -146,7 +148,7 @@ def _face(detail: _FaceDetail, picture: EncodedPicture) -> dict[str, Any]:
 
 
 def _with_score(found: _Gender | _Emotion | _Flag) -> dict[str, Any]:
-    """Return the fields of a gender, emotion or flag (such as `smile`) with the confidence as 0 to 1, not per cent."""
+    """Return the fields of a gender, emotion or flag (such as `smile`); `confidence`, in percent, becomes 0 to 1."""
     return msgspec.structs.asdict(found) | {"confidence": to_score(found.confidence, _PER_CENT)}
 
 

@@ -73,7 +73,14 @@ class ServiceAccount:
         timeout: float | None = None,  # noqa: ARG002 (the client has a timeout)
         **_: Any,
     ) -> SimpleNamespace:
-        """Send an HTTP request on behalf of google-auth, which calls this function; return status, headers and data."""
+        """Send an HTTP request on behalf of google-auth, which calls this function.
+
+        Return the `status`, `headers` and `data` (body) of the answer. `timeout` and unknown arguments are ignored; the
+        constructor's `timeout_s` applies.
+
+        Raises:
+            google.auth.exceptions.TransportError: there was no answer.
+        """
         try:
             answer = self._client.request(method, url, content=body, headers=headers)
         except httpx2.HTTPError as error:
