@@ -1,10 +1,12 @@
-"""Decoding of the service's answers, and writing of their rows to the tables' Parquet files by a second thread."""
+"""Decoding of the service's answers, and writing of their rows to the tables' Parquet files.
+
+All work is done in the thread of the caller. A second thread for the writing was measured: it takes a quarter more
+processor time, as both threads need Python's global lock. Large exports use several processes instead.
+"""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Final, Self
@@ -16,18 +18,14 @@ from lightmeter.tables.arrow.fact_tables import fact_tables
 from lightmeter.tables.gc_control import collector_paused
 from lightmeter.tables.parts import PartWriter
 
-_BATCH_BYTES: Final = 2**20
+_BATCH_BYTES: Final = 2**21
 """Size of answers, in bytes, that are converted to arrays together: enough to make the fixed cost of an array small."""
-
-_MAX_WAITING_WRITES: Final = 16
-"""Most Arrow tables queued for the writing thread: about as many as one batch of answers fills."""
 
 
 class TableWriters:
     """Writes rows, given as Arrow tables or as answers to decode, to one open Parquet file of each table.
 
-    Use it as a context manager. The end of the block waits until everything is written; the caller then closes the
-    files. A second thread writes: if it fails, the next call or the end of the block raises its error.
+    Use it as a context manager. At the end of the block all rows are in the writers; the caller then closes the files.
 
     Args:
         writers: Table → the writer of its Parquet file.
@@ -37,12 +35,10 @@ class TableWriters:
         self._writers = writers
         self._flattener = Flattener()
         self._answer_bytes = 0
-        self._writes: deque[Future[None]] = deque()
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         self._stack.enter_context(collector_paused())
-        self._thread = self._stack.enter_context(ThreadPoolExecutor(1, "lightmeter-tables"))
         return self
 
     def __exit__(
@@ -51,26 +47,22 @@ class TableWriters:
         with self._stack:
             if error is None:
                 self._flush_answers()
-                self._wait_for_writes(0)
 
     def add_answer(self, raw: bytes, items: Sequence[ItemRef], context: AnswerContext) -> None:
-        """Decode an answer about the manifest rows `items`; queue its entries (tags, errors, …) for writing."""
+        """Decode an answer about the manifest rows `items`, and add its entries (tags, errors, …) to the tables.
+
+        `raw` is the JSON of the answer; `context` has facts about its request, which are stored with the entries.
+        """
         self._flattener.add_answer(raw, items, context)
         self._answer_bytes += len(raw)
         if self._answer_bytes >= _BATCH_BYTES:
             self._flush_answers()
 
     def add_rows(self, table: str, rows: pa.Table) -> None:
-        """Queue rows for writing to the Parquet file of a table. Block while the queue is full."""
-        self._wait_for_writes(_MAX_WAITING_WRITES)
-        self._writes.append(self._thread.submit(self._writers[table].write, rows))
+        """Add rows to the Parquet file of a table."""
+        self._writers[table].write(rows)
 
     def _flush_answers(self) -> None:
         self._answer_bytes = 0
         for table, rows in fact_tables(self._flattener.take()).items():
             self.add_rows(table, rows)
-
-    def _wait_for_writes(self, allowed: int) -> None:
-        """Block until at most `allowed` of the queued Arrow tables remain to be written."""
-        while len(self._writes) > allowed:
-            self._writes.popleft().result()

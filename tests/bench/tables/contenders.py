@@ -35,7 +35,7 @@ FIELDS = {
 
 
 def lines(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
+    with path.open("rb", buffering=2**20) as file:
         yield from file
 
 
@@ -126,7 +126,7 @@ def export_lines(shard: tuple[Path, Path, int, int]) -> None:
     first, last = size * number // pieces, size * (number + 1) // pieces
     with (
         open_parts(staging, number, {table: schema(table) for table in TABLES}, {}) as parts,
-        source.open("rb") as file,
+        source.open("rb", buffering=2**20) as file,
     ):
         if first:
             file.seek(first - 1)
@@ -136,7 +136,7 @@ def export_lines(shard: tuple[Path, Path, int, int]) -> None:
             while place < last:
                 line = file.readline()
                 place += len(line)  # to ask the file each time would be a system call for each answer
-                request_id = line.split(b'"', 4)[3].decode()
+                request_id = line[15 : line.index(b'"', 15)].decode()
                 item = ItemRef(
                     request_id, f"https://pictures.example.com/collection/{int(request_id[1:]) % 2000}.jpg", 0
                 )
