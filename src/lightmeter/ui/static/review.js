@@ -147,10 +147,11 @@ function stage(view) {
 
 function setWritable(view) {
   const locked = !view.connection.get("may_write");
+  const focused = view.root.getRootNode().activeElement;
   for (const control of [...view.deciders, view.noteBox, view.user]) control.disabled = locked;
   view.undoButton.disabled = locked || !view.undo.length;
-  // A disabled button gets no keys: its focus goes to the stage.
-  if (view.root.getRootNode().activeElement?.disabled) view.stage.focus({ preventScroll: true });
+  // A disabled control gets no keys, and a browser may take the focus from it at once: the focus goes to the stage.
+  if (focused?.disabled) view.stage.focus({ preventScroll: true });
 }
 
 function bulk(view) {
