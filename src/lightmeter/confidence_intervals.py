@@ -22,11 +22,17 @@ CONFIDENCE: Final = 0.95
 
 
 LEAST_SAMPLED: Final = 5
-"""A stratum with fewer sampled rows is collapsed with the others like it."""
+"""Strata with fewer sampled rows are merged into one."""
 
 
 class StratumSample(NamedTuple):
-    """Random sample of a stratum (a part of the population): its positives, its size, and the size of the stratum."""
+    """Random sample of a stratum (a part of the population).
+
+    Attributes:
+        positives: Number of positives in the sample.
+        sampled: Size of the sample.
+        population: Size of the stratum.
+    """
 
     positives: float
     sampled: float
@@ -48,7 +54,7 @@ def estimate_share(
 
     Args:
         positives: Positives in the sample.
-        sampled: Size of the sample. Without one, the share is 0.5 and the interval is 0 to 1.
+        sampled: Size of the sample. If it is 0, the estimated share is 0.5 and the interval is 0 to 1.
         population: Size of the population, if the sample was drawn from it without replacement; None means unlimited.
         confidence: Probability with which such intervals contain the true share.
 

@@ -72,7 +72,7 @@ DEFAULT_SCREEN_AUDIT: Final = 0.02
 
 
 def _names(value: Any) -> Any:
-    """Convert `None`, `"a,b"` or a sequence to a tuple of names in the same order, each once."""
+    """Convert `"a,b"` or a sequence to a tuple of names in lower case and the same order, each once; None to ()."""
     if value is None:
         return ()
     parts = value.split(",") if isinstance(value, str) else value
@@ -196,7 +196,7 @@ class Options(BaseModel):
 
     @property
     def sent_prompt(self) -> str | None:
-        """The prompt in requests: the option `prompt`, or the question of `ask` with its JSON schema."""
+        """The prompt in requests: the option `prompt`, or the question of `ask` with its JSON schema; None if unset."""
         return self.prompt if self.ask is None else self.ask.request_prompt
 
     def retry_request(self, error: str, backends: Sequence[str]) -> AnalyzeRequest:
@@ -221,8 +221,8 @@ class Options(BaseModel):
 
         Args:
             urls: Images and videos by URL.
-            files: Images and videos as uploaded content.
-            names: File names of `files`.
+            files: Contents of images and videos, as base64 or data URI.
+            names: File names of `files`, in the same order.
         """
         return AnalyzeRequest(
             url=list(urls),
@@ -251,7 +251,7 @@ NEEDED_OPTIONS: Final = (
     ("max_distinct_frames", "video", "--video frames"),
     *((name, "screen", "--screen BACKEND") for name in ("screen_rule", "screen_audit", "screen_positive")),
 )
-"""An option, another one without which it has no effect, and how the command line sets that one."""
+"""(option, another option without which it has no effect, how the command line sets that other option)."""
 
 
 def make_options(**fields: Any) -> Options:

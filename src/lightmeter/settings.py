@@ -39,7 +39,8 @@ class QualityThresholds(BaseModel):
     """Thresholds of the quality checks of images, such as `dark`; an image below a threshold is reported.
 
     The fields `dark` to `odd_size` have the defaults of CleanVision 0.3.7 (cleanvision/issue_managers). The measures
-    are described in `lightmeter.media.image_quality`. A threshold of 0 turns its check off, except `odd_size`.
+    are described in `lightmeter.media.image_quality`. A threshold of 0 turns its check off. `odd_size` is different: it
+    reports images more than so many interquartile ranges from the middle half of all sizes, so 0 reports the most.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -85,7 +86,10 @@ def _check_thresholds(text: str) -> str:
 
 
 class Settings(BaseSettings):
-    """The user's settings for all runs, such as key, service and folders; `LIGHTMETER_<NAME>` in the environment."""
+    """The user's settings for all runs, such as key, service and folders.
+
+    The environment variable `LIGHTMETER_<NAME>` sets the field `<name>`.
+    """
 
     model_config = SettingsConfigDict(
         env_prefix="LIGHTMETER_", env_ignore_empty=True, extra="ignore", frozen=True, hide_input_in_errors=True
@@ -112,8 +116,8 @@ class Settings(BaseSettings):
         default=3,
         ge=1,
         description=(
-            "Earlier runs of an output folder whose journals are kept whole. Of older ones only rows that later "
-            "manifests lack, with their answers, and the credits of each item are kept."
+            "Number of earlier runs of an output folder whose journals are kept whole. Of the journals of older runs, "
+            "only the credits of each item are kept, and the rows that later manifests lack, with their answers."
         ),
     )
     state_dir: Path = Field(
@@ -182,8 +186,8 @@ class Settings(BaseSettings):
         default=20 * 1024 * 1024,
         ge=0,
         description=(
-            "Length of the longest image at a URL that checks download and decode. Of longer ones only the first "
-            "64 KiB are read; 0 reads no more of any."
+            "Size of the largest image at a URL that the checks download and decode. Of a larger image, only the first "
+            "64 KiB are read; 0 means of every image."
         ),
     )
     quality: Annotated[QualityThresholds, NoDecode] = Field(

@@ -56,7 +56,7 @@ _AnyFuture = Future[Any] | asyncio.Future[Any]
 _QueuedChange = tuple[Change[Any], _AnyFuture]
 _ApplyAll = Callable[[Connection, Sequence[Change[Any]]], Sequence[Any]]
 _Outcome = tuple[_AnyFuture, Any, BaseException | None]
-"""The caller's future, the result of the change, or why it failed."""
+"""The caller's future, the result of the change (None if it failed), and its exception (None if it succeeded)."""
 
 BUSY_TIMEOUT_MS: Final = 10_000
 """How long a statement waits for another process; all transactions of this project take milliseconds."""
@@ -126,7 +126,9 @@ def open_wal(
 
 
 def set_journal_mode(connection: Connection, mode: Literal["wal", "delete"], timeout_s: float) -> None:
-    """Switch a database to WAL mode or back; retry up to `timeout_s` seconds while another process uses the database.
+    """Switch a database to WAL mode, or back to a rollback journal (`delete`).
+
+    While another process uses the database, retry for up to `timeout_s` seconds.
 
     Raises:
         BusyError: another process still uses it.
@@ -241,7 +243,7 @@ class GroupCommitWriter:
         self._db.close()
 
     async def write(self, change: Change[T]) -> T:
-        """Run a function that writes to the database; return its result once the commit is on disk.
+        """Run `change`, a function that writes to the database; return its result once the commit is on disk.
 
         If the caller is cancelled, the function runs nevertheless.
 
@@ -257,7 +259,7 @@ class GroupCommitWriter:
         return await future
 
     def submit(self, change: Change[T]) -> Future[T]:
-        """Queue a function that writes to the database, from any thread; return the future of its result.
+        """Queue `change`, a function that writes to the database, from any thread; return the future of its result.
 
         Raises:
             WriterClosed: the writer is closed.
@@ -336,7 +338,10 @@ class GroupCommitWriter:
             yield future, *self._apply_in_savepoint(change)
 
     def _apply_in_savepoint(self, change: Change[Any]) -> tuple[Any, Exception | None]:
-        """Run a function that writes, in a savepoint: its failure undoes no other. Return (result, exception)."""
+        """Run a function that writes in a savepoint, so that its failure does not undo the other functions' changes.
+
+        Return (result, None), or (None, exception) if the function failed.
+        """
         db = self._db
         db.execute("SAVEPOINT change")
         try:
@@ -354,7 +359,10 @@ class GroupCommitWriter:
 
 
 def _deliver(outcomes: Sequence[_Outcome]) -> None:
-    """Set the result or exception of each caller's future, with one callback for each event loop that waits."""
+    """Set the result or exception of each caller's future, with one callback for each event loop that waits.
+
+    An outcome is the caller's future, the result (None after a failure) and the exception (None after a success).
+    """
     by_loop: dict[asyncio.AbstractEventLoop, list[_Outcome]] = {}
     for outcome in outcomes:
         future = outcome[0]

@@ -1,17 +1,17 @@
 """Agreement of the back ends of a run, and what answers would be lost without a certain back end.
 
 An answer is a tag, a brand, a color name, the fact that a picture shows a face, or the fact that a picture is unsafe
-(an NSFW severity at or above a threshold). A video counts as one item, with the answers about all its frames. Items
-count for a pair of back ends if both answered them: rows with status `ok`, without duplicates, without an error of
-either back end, and for NSFW with a rating of both.
+(an NSFW severity at or above a threshold). A video counts as one item, with the answers about all its frames. An item
+counts for a pair of back ends if its row has the status `ok` and neither back end reported an error about it; for NSFW,
+both must also have rated it. Duplicates do not count.
 
 Two measures:
 
 - Jaccard overlap for sets of answers (P. Jaccard, 1912): the answers that both gave, divided by those that either gave;
   1 if neither gave any. The result is the mean over items.
 - Cohen's kappa for yes or no (J. Cohen, "A Coefficient of Agreement for Nominal Scales", 1960): the observed agreement,
-  corrected for the agreement that two independent back ends with the same numbers of yes would reach by chance. It is 1
-  for full agreement, 0 for that of chance, and undefined where both always say the same.
+  corrected for chance agreement, which two independent back ends would reach that say yes equally often. Kappa is 1 for
+  full agreement, 0 for chance agreement, and undefined if both back ends give one and the same answer to all items.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _YES_OR_NO: Final = ("nsfw", "faces")
 _SOURCES: Final = "SELECT DISTINCT source FROM {feature} WHERE source IS NOT NULL"
 
 _MAX_SOURCES: Final = 62
-"""Most back ends of a feature: the bits of an integer."""
+"""Maximum number of back ends that are compared for a feature: each has one bit of a 64-bit integer."""
 
 _ITEMS: Final = """
 WITH ok AS (SELECT item_id, backends FROM assets WHERE status = 'ok'),
@@ -83,16 +83,17 @@ _PAIRS: Final = """
 merged AS (SELECT item_id, looked, givers, count(*) AS times FROM kept GROUP BY ALL),
 counts AS (
   SELECT one, other, item_id, coalesce(sum(times) FILTER (givers & bits = bits), 0) AS both_say,
-         coalesce(sum(times) FILTER (givers & one_bit <> 0), 0) AS one_says,
-         coalesce(sum(times) FILTER (givers & other_bit <> 0), 0) AS other_says
+         coalesce(sum(times) FILTER (givers & one_bit <> 0), 0) AS said_by_one,
+         coalesce(sum(times) FILTER (givers & other_bit <> 0), 0) AS said_by_other
   FROM merged, pairs WHERE looked & bits = bits AND givers & bits <> 0 GROUP BY ALL
 ), sums AS (
-  SELECT one, other, count(*) AS items, sum(both_say)::BIGINT AS both_say, sum(one_says)::BIGINT AS one_says,
-         sum(other_says)::BIGINT AS other_says, sum(both_say / (one_says + other_says - both_say)) AS overlap
+  SELECT one, other, count(*) AS items, sum(both_say)::BIGINT AS both_say, sum(said_by_one)::BIGINT AS said_by_one,
+         sum(said_by_other)::BIGINT AS said_by_other,
+         sum(both_say / (said_by_one + said_by_other - both_say)) AS overlap
   FROM counts GROUP BY ALL
 ), universe AS (SELECT one, other, count(*) AS items FROM looked, pairs WHERE looked & bits = bits GROUP BY ALL)
 SELECT one, other, universe.items AS items, coalesce(both_say, 0) AS both_say,
-       coalesce(one_says - both_say, 0) AS only_one, coalesce(other_says - both_say, 0) AS only_other,
+       coalesce(said_by_one - both_say, 0) AS only_one, coalesce(said_by_other - both_say, 0) AS only_other,
        (universe.items - coalesce(sums.items, 0) + coalesce(overlap, 0)) / universe.items AS agreement
 FROM universe LEFT JOIN sums USING (one, other) ORDER BY one, other
 """
@@ -135,8 +136,9 @@ class PairAgreement:
         both_say: Number of answers that both gave, each counted once for each item.
         only_one: Number of answers that `one` gave and `other` did not.
         only_other: Number of answers that `other` gave and `one` did not.
-        agreement: Mean Jaccard overlap of their answers about an item; for yes or no, the share of equal answers.
-        kappa: Cohen's kappa, for yes or no; None for sets, and where it is undefined.
+        agreement: Mean over the items of the Jaccard overlap of their answers, 0 to 1. For a yes-or-no feature (`nsfw`,
+            `faces`), this is the share of items with equal answers.
+        kappa: Cohen's kappa of a yes-or-no feature; None for other features, and if it is undefined.
     """
 
     feature: str
@@ -151,7 +153,7 @@ class PairAgreement:
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class DroppedFeature:
     """What would be lost, and saved, if a run had left out one feature of one back end.
 
     Attributes:
@@ -164,7 +166,8 @@ class Loss:
         list_price_credits: The planned price of this feature of the back end for all pictures of the run, in credits
             before rounding up; None if it is unknown. Dropping the feature can save more or less than that.
         saved_credits_low: By how many credits, at least, the run's charges would be lower without this feature of the
-            back end; None if that is unknown. Savings of several rows do not add up, because the service rounds up.
+            back end; None if that is unknown. The savings of several dropped features do not add up, because the
+            service rounds charges up.
         saved_credits_high: By how many credits, at most; more than `saved_credits_low` only if it is unknown whether
             the service rounds up each picture or each request.
     """
@@ -198,14 +201,15 @@ class Agreement:
     """How far the back ends of a run agree, and which answers only one of them gave.
 
     Attributes:
-        pairs: A row for each feature and pair of back ends.
-        losses: A row for each feature and back end that answered an item or was paid for; where dropping saves the most
-            credits per lost answer comes first.
-        unknown_credits: Why it is unknown what dropping a back end saves, as a clause; None if it is known.
+        pairs: One object for each feature and pair of back ends.
+        losses: One object for each feature and back end that answered an item or was paid for, sorted by
+            `saved_credits_per_lost_answer`, largest first.
+        unknown_credits: Why it is unknown how many credits the run would save without a back end, as a part of a
+            sentence; None if it is known.
     """
 
     pairs: tuple[PairAgreement, ...]
-    losses: tuple[Loss, ...]
+    losses: tuple[DroppedFeature, ...]
     unknown_credits: str | None = None
 
     def pairs_table(self) -> pa.Table:
@@ -213,20 +217,20 @@ class Agreement:
         return pa.Table.from_pylist([asdict(pair) for pair in self.pairs], schema=pa.schema(_PAIR_TYPES))
 
     def losses_table(self) -> pa.Table:
-        """Return `losses` as an Arrow table; its columns are the attributes of `Loss`."""
-        return pa.Table.from_pylist([loss.to_dict() for loss in self.losses], schema=pa.schema(_LOSS_TYPES))
+        """Return `losses` as an Arrow table; its columns are the attributes of `DroppedFeature`."""
+        return pa.Table.from_pylist([dropped.to_dict() for dropped in self.losses], schema=pa.schema(_LOSS_TYPES))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes as a dictionary; `pairs` and `losses` become lists of dictionaries."""
         return {
             "pairs": [asdict(pair) for pair in self.pairs],
-            "losses": [loss.to_dict() for loss in self.losses],
+            "losses": [dropped.to_dict() for dropped in self.losses],
             "unknown_credits": self.unknown_credits,
         }
 
     def __repr__(self) -> str:
         lines = [_pair_line(pair) for pair in self.pairs[:_MAX_LINES]] + [
-            _loss_line(loss) for loss in self.losses[:_MAX_LINES]
+            _dropped_line(dropped) for dropped in self.losses[:_MAX_LINES]
         ]
         if lines and self.unknown_credits is not None:
             lines.append(f"What dropping a back end saves is unknown: {self.unknown_credits}.")
@@ -259,7 +263,7 @@ def read_agreement(
         saved = credits_saved_without(db) if breakdown.unknown is None else None
     list_prices = {(share.backend, share.feature): float(share.credits) for share in breakdown.shares}
     pairs: list[PairAgreement] = []
-    losses: list[Loss] = []
+    losses: list[DroppedFeature] = []
     with QuerySession(out if where is None else where, memory_mb=MEMORY_MB) as session:
         for feature in _ANSWERS:
             paid = [share.backend for share in breakdown.shares if share.feature == feature and share.pictures]
@@ -267,21 +271,21 @@ def read_agreement(
             pairs += compared[0]
             # Back ends of an earlier run of the folder answered no item of this one.
             rows = [row for row in compared[1] if row["items"] or row["source"] in paid]
-            losses += [Loss(row.pop("source"), feature, **row) for row in rows]
-    losses = [_with_credits(loss, list_prices, saved or {}) for loss in losses]
-    losses.sort(key=lambda loss: (-_sort_value(loss), loss.lost_answers, loss.feature, loss.backend))
+            losses += [DroppedFeature(row.pop("source"), feature, **row) for row in rows]
+    losses = [_with_credits(dropped, list_prices, saved or {}) for dropped in losses]
+    losses.sort(key=lambda dropped: (-_sort_value(dropped), dropped.lost_answers, dropped.feature, dropped.backend))
     unfit = None if saved is not None else "the charges do not follow the prices of the plan"
     return Agreement(tuple(pairs), tuple(losses), breakdown.unknown or unfit)
 
 
 def _with_credits(
-    loss: Loss, list_prices: Mapping[tuple[str, str], float], saved: Mapping[tuple[str, str], CreditRange]
-) -> Loss:
-    key = (loss.backend, loss.feature)
-    loss = replace(loss, list_price_credits=list_prices.get(key))
+    dropped: DroppedFeature, list_prices: Mapping[tuple[str, str], float], saved: Mapping[tuple[str, str], CreditRange]
+) -> DroppedFeature:
+    key = (dropped.backend, dropped.feature)
+    dropped = replace(dropped, list_price_credits=list_prices.get(key))
     if key not in saved:
-        return loss
-    return replace(loss, saved_credits_low=saved[key].low, saved_credits_high=saved[key].high)
+        return dropped
+    return replace(dropped, saved_credits_low=saved[key].low, saved_credits_high=saved[key].high)
 
 
 def cohen_kappa(items: int, both: int, only_one: int, only_other: int) -> float | None:
@@ -305,7 +309,11 @@ def cohen_kappa(items: int, both: int, only_one: int, only_other: int) -> float 
 
 
 def _sources(session: QuerySession, feature: str, paid: Iterable[str]) -> list[str]:
-    """Return the back ends that gave answers for `feature`, and those in `paid`, which were paid for the feature."""
+    """Return the sorted names of the back ends that are in `paid` or have answers for `feature` in a run's tables.
+
+    `session` has these tables open; `paid` names the back ends that the run paid for `feature`. Names after the first
+    `_MAX_SOURCES` are left out.
+    """
     answered: list[Any] = session.ask(_SOURCES.format(feature=feature)).column("source").to_pylist()
     return sorted({*answered, *paid})[:_MAX_SOURCES]
 
@@ -317,7 +325,19 @@ def _compare(
     min_score: float,
     thresholds: float | Mapping[str, float],
 ) -> tuple[list[PairAgreement], list[dict[str, Any]]]:
-    """Return the agreement of each pair of back ends for a feature, and what would be lost without each back end."""
+    """Return the agreement of each pair of back ends for a feature, and what would be lost without each back end.
+
+    Args:
+        session: The open tables of the run.
+        feature: The feature, such as `tags`.
+        sources: Names of the back ends.
+        min_score: Tags and brands with a lower score do not count.
+        thresholds: NSFW severity from which a picture counts as unsafe: one for all, or back end → severity.
+
+    Returns:
+        (the agreements, one dict for each back end). A dict has the name of the back end under the key `source`, and
+        `items`, `answers`, `lost_answers` and `lost_items` as in `DroppedFeature`.
+    """
     if not sources:
         return [], []
     bits = pa.array([1 << position for position in range(len(sources))], pa.int64())
@@ -336,9 +356,9 @@ def _compare(
     return pairs, session.ask(items + _LOST, params).to_pylist()
 
 
-def _sort_value(loss: Loss) -> float:
-    """Return the credits saved per answer that no other back end gives; -1 if unknown, to sort `loss` last."""
-    value = loss.saved_credits_per_lost_answer
+def _sort_value(dropped: DroppedFeature) -> float:
+    """Return the credits saved per answer that no other back end gives; -1 if unknown, to sort `dropped` last."""
+    value = dropped.saved_credits_per_lost_answer
     return -1.0 if value is None else value
 
 
@@ -347,11 +367,11 @@ def _pair_line(pair: PairAgreement) -> str:
     return f"{pair.feature}: {pair.one} and {pair.other}  agree by {pair.agreement:.0%}{kappa} on {pair.items:,} items"
 
 
-def _loss_line(loss: Loss) -> str:
+def _dropped_line(dropped: DroppedFeature) -> str:
     saved = ""
-    if loss.saved_credits_low is not None and loss.saved_credits_high is not None:
-        saved = f"saves {CreditRange(loss.saved_credits_low, loss.saved_credits_high)}, "
+    if dropped.saved_credits_low is not None and dropped.saved_credits_high is not None:
+        saved = f"saves {CreditRange(dropped.saved_credits_low, dropped.saved_credits_high)}, "
     return (
-        f"without {loss.backend} {loss.feature}  {saved}loses {loss.lost_answers:,} of "
-        f"{loss.answers:,} answers and all about {loss.lost_items:,} items"
+        f"without {dropped.backend} {dropped.feature}  {saved}loses {dropped.lost_answers:,} of "
+        f"{dropped.answers:,} answers and all about {dropped.lost_items:,} items"
     )

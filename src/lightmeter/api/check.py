@@ -11,7 +11,7 @@ from typing import Any, Unpack
 
 from lightmeter.api.progress_display import last_step
 from lightmeter.clock import SystemClock
-from lightmeter.engine.session import refuse_folder_of_run, write_checked_journal
+from lightmeter.engine.session import prepare_check_folder, write_checked_journal
 from lightmeter.export.export_tables import export_tables
 from lightmeter.html_fragments import esc
 from lightmeter.journal.header import read_run_header
@@ -30,7 +30,10 @@ from lightmeter.settings import read_settings
 
 @dataclass(frozen=True, slots=True)
 class FindingCount:
-    """Number of rows in which one pre-check found a problem of one severity; `url` and `message` are of one row."""
+    """Number of rows (`rows`) in which the pre-check `check` found a problem of one `severity`, such as `error`.
+
+    `url` is the URL or path of one such row, and `message` the finding about it, as an example.
+    """
 
     check: str
     severity: str
@@ -47,8 +50,9 @@ class CheckReport:
         manifest: Name of the manifest.
         rows: Number of rows.
         counts: Number of rows by status. A run would send `pending` rows, and neither `skipped` nor `duplicate` ones.
-        reasons: Why rows that are not `pending` would not be sent.
-        findings: Findings by check and severity, errors first.
+        reasons: Why rows that are not `pending` would not be sent: an object with the number of rows for each status
+            and reason.
+        findings: A `FindingCount` for each check and severity that found something, errors first.
         seconds: How many seconds reading and checking took.
         out: The output folder with the tables; None if none was named.
     """
@@ -108,14 +112,14 @@ async def check(
 ) -> CheckReport:
     """Read a manifest and check its rows. Needs no key and no service, and requests only the URLs of the manifest.
 
-    Sound rows that were checked within three days are not checked again. A later `plan` of the manifest uses the
-    results of this check in the same way.
+    Rows that were checked within three days, without an error, are not checked again: the earlier results are used. A
+    later `plan` of the manifest uses the results of this check in the same way.
 
     Args:
         manifest: What `plan` accepts: a path or URI, a folder, a glob, a DataFrame, a list of URLs, …
         out: Folder for the tables `assets` and `prechecks`, which `open`, `report` and `lightmeter sql` read; None
             writes no tables.
-        reuse: Whether to use kept results of earlier checks.
+        reuse: Whether to use the results of earlier checks.
         progress: Whether to show the progress; None shows it in a Jupyter notebook and on a terminal.
         options: How the manifest is read and checked: see `lightmeter.option_arguments.CheckOptions`. With
             `executor="dask"` or "ray", workers check shards of the rows: see `ScaleOutOptions` there.
@@ -143,7 +147,7 @@ async def stream_check_report(
     """
     folder, clock = None if out is None else Path(out), SystemClock()
     if folder is not None:
-        refuse_folder_of_run(folder)
+        prepare_check_folder(folder)
     started = clock.monotonic()
     settings, checker = read_settings(), None
     if scale_out.executor != "local":

@@ -18,12 +18,15 @@ from lightmeter.settings import Settings, read_settings
 
 _WAITING: Final = frozenset({State.ACKED})
 _LOST: Final = IN_DOUBT | {State.PROVEN_PAID_LOST, State.PLANNED}
-"""States of an accepted request after the service has forgotten it; `planned` if the balance proves no charge."""
+"""States of a request that the service accepted, but whose answer it no longer has.
+
+The state is `planned` (to be sent again) if the account's balance proves that the request was not charged.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectReport:
-    """Numbers of requests of a run that the service had accepted but not answered, by what became of them.
+    """What became of the requests of a run that the service had accepted but not answered: three numbers.
 
     Attributes:
         answered: Requests whose answers were fetched.
@@ -47,7 +50,7 @@ async def collect(out: Path | str, *, wait_s: float | None = None, settings: Set
         settings: The user's settings, with the key; None means those of the environment and the settings file.
 
     Raises:
-        JournalLocked: Another process is running the folder, and fetches the answers itself.
+        JournalLocked: Another process is executing the run, and fetches the answers itself.
         JournalError: The folder holds no run.
         AccessDenied: The service does not accept the key.
         Unreachable: The service does not answer.
@@ -73,6 +76,6 @@ async def collect(out: Path | str, *, wait_s: float | None = None, settings: Set
 
 
 def _requests_in(folder: Path, states: Collection[State]) -> set[int]:
-    """Return the ids of the requests that are in one of the given states."""
+    """Return the ids of the requests of the run in `folder` that are in one of the given states."""
     with open_read_only(folder) as db:
         return {record.submission_id for record in submissions_in(db, states)}

@@ -37,11 +37,14 @@ _INTERVAL_S: Final = 0.5
 """Least seconds between two lines of progress."""
 
 _SHARDS_AHEAD: Final = 64
-"""Unfinished shards that each line of progress looks at. With thousands of shards, it need not look at all."""
+"""Most unfinished shards that are examined for a line of progress, because a run may have thousands."""
 
 
 class _Shards:
-    """Finds finished shards of a run: ranges of `rows_each` rows, in the order of sending, all with a final status."""
+    """Finds the finished shards of the run in `folder`: those whose rows all have a final status.
+
+    A shard is a range of `rows_each` rows in the order of sending; the last one may have fewer rows.
+    """
 
     def __init__(self, folder: Path, rows_each: int) -> None:
         self._folder = folder
@@ -71,7 +74,7 @@ class _Shards:
 
 
 def error_to_json(error: LightmeterError | None) -> dict[str, str] | None:
-    """Return an error as a JSON object: its type, its message and its hint."""
+    """Return an error as a JSON object with the keys `type`, `message` and `hint`; None for None."""
     return None if error is None else {"type": type(error).__name__, "message": str(error), "hint": error.hint}
 
 
@@ -81,9 +84,13 @@ def _print(line: dict[str, Any]) -> None:
 
 
 def _steps(request: dict[str, Any], stop: asyncio.Event) -> AsyncGenerator[Progress | Run]:
-    """Return a generator that sends rows and yields progress: of a planned run, or of a manifest while it is read.
+    """Return a generator that sends the rows of a run, and yields progress and at last the run.
 
-    `request` is the JSON object that the parent process sent: folder, options and key.
+    The rows are planned already, or are planned while the manifest is read.
+
+    Args:
+        request: The JSON object that the parent process sent: folder, options, key, and perhaps a manifest.
+        stop: Set this event to send no more rows.
     """
     given = {"base_url": request["base_url"]} if request["base_url"] else {}
     if request["api_key"] is not None:
@@ -132,9 +139,12 @@ async def _send(request: dict[str, Any]) -> LightmeterError | None:
 
 
 def _progress_line(shards: _Shards, step: Progress, most: int | None) -> dict[str, Any]:
-    """Return the JSON object that tells the parent process the progress `step`, and the newly finished shards.
+    """Return the JSON object that tells the parent process how far the run is.
 
-    `most` limits how many unfinished shards are looked at; None means all.
+    Args:
+        shards: Finds the shards that finished since the last call; their numbers are a part of the object.
+        step: The progress of the run.
+        most: Most unfinished shards to look at; None means all.
     """
     rows, finished = shards.newly_finished(planning=step.planning, most=most)
     return {

@@ -32,7 +32,7 @@ T = TypeVar("T")
 _PROGRESS_INTERVAL_S: Final = 0.25
 
 NO_ROWS: Final = (0, -1)
-"""A range of rows without rows: the engine collects and settles, and sends nothing new."""
+"""An empty range of rows: the engine then collects answers and determines charges, but sends no new request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,13 @@ class StartLimits:
     """Arguments that hold only until a run stops; unlike `Options`, they are not stored with the run.
 
     Attributes:
-        rows: Indices (from 0) of the first and last row to send, in the order of sending.
+        rows: Indices (from 0) of the first and last row to send, both included, in the order of sending.
         pay_again: Most credits for repeating requests whose answer was lost and that may have been charged.
         accept_journal: Whether to continue a journal that is a copy or a restored backup.
         tables: Whether to write the tables at the end.
         consent: Whether to allow what `Plan.needs_consent` lists.
-        is_planning: Whether to plan the manifest's rows that the journal lacks, while the others are sent (`--stream`).
-        source: The manifest of the rows to plan; None if it was in memory and is not known any more.
+        is_planning: Whether the manifest is read and planned while the rows planned so far are sent (`--stream`).
+        source: The manifest of the rows to plan; None if it was in the memory of a process that has ended.
     """
 
     rows: SeqRange = ALL_ROWS
@@ -59,7 +59,11 @@ class StartLimits:
 
 
 def merged_options(folder: Path, header: RunHeader, wanted: Options) -> Options:
-    """Return the options of the run in `folder`, changed to `wanted`; raise SettingsError if one may not change."""
+    """Return the options of the run in `folder`, which `header` holds, changed to the values in `wanted`.
+
+    Raises:
+        SettingsError: An option differs that may not change between two starts of a run.
+    """
     return header.options.model_copy(update=changed_options(folder, header, wanted))
 
 
@@ -69,6 +73,13 @@ async def stream_folder(
     """Process the rows of the journal in `folder`, write the tables, and cache the answers for later runs.
 
     Yield progress, and the run at the end.
+
+    Args:
+        folder: The output folder of the run.
+        options: The options of the run.
+        limits: Which rows to send, and what else holds only for this start of the run.
+        stop: An event that stops the run early, once it is set; None if nothing does.
+        settings: The user's settings.
     """
     async with aclosing(
         in_background(lambda event: _run_engine(folder, options, event, limits, settings), stop)
@@ -85,7 +96,10 @@ async def stream_folder(
 
 
 async def prepare_new_run(plan: Plan, folder: Path, settings: Settings) -> RunHeader:
-    """Fetch the answers that the folder's earlier run still lacks; create the plan's journal and return its header."""
+    """Fetch the answers that the earlier run in `folder` still lacks; create the plan's journal and return its header.
+
+    `settings` are those with which the answers are fetched.
+    """
     async with aclosing(settle_former_run(plan, folder, None, settings, accept_journal=False)) as settling:
         async for _ in settling:
             pass
@@ -95,10 +109,18 @@ async def prepare_new_run(plan: Plan, folder: Path, settings: Settings) -> RunHe
 async def settle_former_run(
     plan: Plan, folder: Path, stop: asyncio.Event | None, settings: Settings, *, accept_journal: bool
 ) -> AsyncGenerator[Progress]:
-    """Collect the answers that the folder's run of an earlier manifest waits for, and prove what lost requests cost.
+    """Collect the missing answers of the earlier run in `folder`, and find out what its lost requests cost.
 
-    A request is lost if its answer never came. Account balances in the earlier run's journal prove what it cost; the
-    next run sends the rows of uncharged requests again. Spends nothing, and yields progress.
+    The earlier run had another manifest. A request is lost if its answer never came. The account balances in the
+    earlier run's journal prove whether a lost request was charged; the next run sends the rows of uncharged requests
+    again. Spends nothing, and yields progress.
+
+    Args:
+        plan: The plan of the next run. If `folder` holds a run of the same manifest, nothing is done.
+        folder: The output folder.
+        stop: An event that ends this early, once it is set; None if nothing does.
+        settings: The user's settings.
+        accept_journal: Whether to continue a journal that is a copy or a restored backup.
     """
     if not await asyncio.to_thread(has_unsettled_former_run, folder, plan):
         return
@@ -151,7 +173,10 @@ async def _run_engine(
 
 
 def _run_attributes(engine: Engine) -> telemetry.Attributes:
-    """Return the attributes of a run's span: its id, its options, its rows by status and its credits."""
+    """Return the attributes of the telemetry span of the run that `engine` executes.
+
+    They are the run's id, some of its options, its rows by status and its credits.
+    """
     header, state = engine.session.header, engine.run_state
     return {
         "lightmeter.run_id": header.run_id,

@@ -26,7 +26,7 @@ from lightmeter.options import Options
 from lightmeter.tables.query.duckdb_query import TablesSource, open_session
 
 ANY_LABEL: Final = "any label"
-"""Name of the share of items that any NSFW label but `sfw` rates severe."""
+"""Name of the `Share` of the items with a high NSFW severity for any label except `sfw` (harmless)."""
 
 _CHUNK_ROWS: Final = 65_536
 
@@ -52,7 +52,10 @@ reached AS (
     OR item_id IN (SELECT item_id FROM {table} WHERE item_id IS NOT NULL))
 )
 """
-"""Rows in the send order up to the first one without an outcome in the tables, and those of them with an answer."""
+"""`reached` has the rows in the order of sending, up to the first one without an outcome in the tables.
+
+`answered` has those of them that have an answer.
+"""
 
 _COUNTS: Final = "SELECT stratum, count(*) AS rows FROM answered GROUP BY stratum"
 
@@ -223,9 +226,9 @@ def _share(
 
     Args:
         name: The tag or label.
-        positives: Number of answered rows that have the tag or label, by stratum.
-        counts: Number of answered rows, by stratum.
-        populations: Number of rows of each stratum.
+        positives: Stratum (its position in `populations`) → number of answered rows that have the tag or label.
+        counts: Stratum → number of answered rows.
+        populations: Number of rows of each stratum, answered or not.
         options: The options of the run.
         has_interval: Whether the rows were chosen at random, so that the share gets a confidence interval.
     """

@@ -20,7 +20,7 @@ from lightmeter.ask.json_schema import Property, check_references, properties_of
 from lightmeter.errors import SettingsError
 
 RESERVED: Final = ("item_id", "url", "frame", "run_id", "source", "error", "raw")
-"""Columns that every table of answers has."""
+"""Columns that every table of answers has: no property of a question may have one of these names."""
 
 MAX_ERROR_CHARS: Final = 400
 """Longest quote of a validation error in a repeated prompt, in characters: it bounds the price of the prompt."""
@@ -137,7 +137,7 @@ def _schema_to_json(schema: object) -> dict[str, Any]:
 
 
 def coerce_ask(value: object) -> Ask | None:
-    """Return the user's question from an `Ask`, a file's path, or a file's content as a dict; None for None.
+    """Return the user's question from `value`: an `Ask`, a file's path, or a file's content as a dict; None for None.
 
     A file, TOML (`.toml`) or JSON (any other name), has the keys `prompt`, `schema`, and perhaps `name`.
 

@@ -19,10 +19,10 @@ from lightmeter.journal.commands.plan_rows import CachedAnswer
 from lightmeter.journal.compression import decompress
 
 FILE_NAME: Final = "answers-1.sqlite"
-"""The number is the version of the tables: another version uses another file, and finds no older answers."""
+"""Name of the cache's file. The number is the version of its tables: other versions of the tables have other files."""
 
 BUSY_TIMEOUT_MS: Final = 30_000
-"""Longer than the default, because a large run stores hundreds of answers in one transaction."""
+"""Longest wait for a lock that another process holds: long, because a transaction may store hundreds of answers."""
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS answers (
@@ -80,7 +80,13 @@ class AssetFingerprint:
 
 @dataclass(frozen=True, slots=True)
 class CachedAsset:
-    """An image or video in an answer to be cached: what identifies it, its position (`asset`) and name there."""
+    """An image or video in an answer to be cached.
+
+    Attributes:
+        fingerprint: What identifies the image or video.
+        asset: Its position, from 0, among the images and videos in the answer (the JSON list `all.assets`).
+        name: Its name in the answer; None if it has none.
+    """
 
     fingerprint: AssetFingerprint
     asset: int
@@ -102,7 +108,7 @@ def is_same_asset(cached: AssetFingerprint, current: AssetFingerprint) -> bool:
 
 
 class AnswerCache:
-    """A cache of the service's answers about images and videos, in a file of a folder; create it with `open`."""
+    """A cache of the service's answers about images and videos, in an SQLite file; create it with `open`."""
 
     def __init__(self, connection: sqlite.Connection, path: Path) -> None:
         self._db = connection
@@ -129,14 +135,14 @@ class AnswerCache:
                 connection.close()
 
     def find(
-        self, question: str, asset: AssetFingerprint, *, since: float
+        self, request_digest: str, asset: AssetFingerprint, *, since: float
     ) -> tuple[int, str | None, CachedAnswer] | None:
         """Return the newest intact answer about an asset as (asset's position in the answer, its name there, answer).
 
         Return None if the cache has no such answer.
 
         Args:
-            question: Digest of the options of a request and the service, from `question_digest`.
+            request_digest: Digest of the options of a request and the service, from `reuse.request_digest`.
             asset: What identifies the image or video.
             since: Oldest time of an answer, in seconds since the epoch.
 
@@ -148,14 +154,14 @@ class AnswerCache:
                 if value is None:
                     continue
                 for *properties, position, name, sha256, request_id, answered_at, raw in self._db.execute(
-                    _FIND_ASSET.format(column=column), (question, value, since)
+                    _FIND_ASSET.format(column=column), (request_digest, value, since)
                 ):
                     if is_same_asset(AssetFingerprint(*properties), asset) and _is_intact(sha256, raw):
                         return position, name, CachedAnswer(sha256, request_id, answered_at, raw)
         return None
 
     def answer(self, sha256: str) -> CachedAnswer | None:
-        """Return the answer whose bytes have this hash, however old it is; None if it is not cached, or damaged."""
+        """Return the answer whose bytes have the hash `sha256`, of any age; None if it is not cached, or damaged."""
         with _errors_translated(self._path):
             row = self._db.execute(
                 "SELECT sha256, request_id, answered_at, raw FROM answers WHERE sha256 = ?", (sha256,)
@@ -163,21 +169,25 @@ class AnswerCache:
         return CachedAnswer(*row) if row and _is_intact(sha256, row[-1]) else None
 
     def last_scanned(self, run_id: str) -> int:
-        """Return the id of the state change up to which a run's journal was searched for answers to cache, or 0."""
+        """Return how far a run's journal was searched for answers to cache: the `scanned` of the last `store`, or 0."""
         with _errors_translated(self._path):
             row = self._db.execute("SELECT read_to FROM runs WHERE run_id = ?", (run_id,)).fetchone()
         return row[0] if row else 0
 
     def store(
-        self, question: str, answers: Iterable[tuple[CachedAnswer, Sequence[CachedAsset]]], run_id: str, scanned: int
+        self,
+        request_digest: str,
+        answers: Iterable[tuple[CachedAnswer, Sequence[CachedAsset]]],
+        run_id: str,
+        scanned: int,
     ) -> None:
         """Store answers of a run, and how far the run's journal was searched for answers, in one transaction.
 
         Args:
-            question: Digest of the options of the requests and the service, from `question_digest`.
+            request_digest: Digest of the options of the requests and the service, from `reuse.request_digest`.
             answers: Each answer with the images and videos in it.
             run_id: Id of the run.
-            scanned: Id of the last change of a request's state in the journal that was searched.
+            scanned: Id of the last record that was searched in the journal; a record is a change of a request's state.
         """
         with _errors_translated(self._path), self._db:
             for answer, assets in answers:
@@ -190,12 +200,18 @@ class AnswerCache:
                 for asset in assets:
                     self._db.execute(
                         "INSERT OR REPLACE INTO assets VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                        (question, *astuple(asset.fingerprint), answer_id, asset.asset, asset.name, answer.answered_at),
+                        (
+                            *(request_digest, *astuple(asset.fingerprint)),
+                            *(answer_id, asset.asset, asset.name, answer.answered_at),
+                        ),
                     )
             self._db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?)", (run_id, scanned))
 
     def remove_older(self, before: float) -> int:
-        """Remove assets (images, videos) whose answer is older than `before` (epoch seconds); return their number."""
+        """Remove images and videos whose answer is older than `before` (epoch seconds), and then unused answers.
+
+        Return the number of images and videos removed.
+        """
         with _errors_translated(self._path), self._db:
             self._db.execute("DELETE FROM assets WHERE answered_at < ?", (before,))
             removed = self._db.changes()
@@ -217,7 +233,7 @@ def _errors_translated(path: Path) -> Iterator[None]:
 
 
 def _is_intact(sha256: str, raw: bytes) -> bool:
-    """Whether the bytes `raw` of a cached answer still have the hash under which they were stored: are undamaged."""
+    """Whether the compressed bytes `raw` of a cached answer are undamaged: decompressed, they hash to `sha256`."""
     try:
         return hashlib.sha256(decompress(raw)).hexdigest() == sha256
     except Exception:  # noqa: BLE001 (a decompressor may raise anything on damaged bytes)

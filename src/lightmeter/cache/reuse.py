@@ -42,7 +42,7 @@ CHUNK: Final = 512
 _log: Final = logging.getLogger(__name__)
 
 
-def question_digest(options: Options, settings: Settings) -> str | None:
+def request_digest(options: Options, settings: Settings) -> str | None:
     """Return a digest of the request's options and the service; None if the account's settings choose the back ends.
 
     Two requests with the same digest would get equal answers about an asset. For the embedded service the digest
@@ -54,14 +54,14 @@ def question_digest(options: Options, settings: Settings) -> str | None:
         service = canonical_base_url(options.base_url or settings.base_url or "")
     else:
         return None
-    question = {name: getattr(options, name) for name in REQUEST_OPTIONS if name != "ask"}
-    question |= {
+    request = {name: getattr(options, name) for name in REQUEST_OPTIONS if name != "ask"}
+    request |= {
         "prompt": options.sent_prompt,
         "features": sorted(options.features),
         "backends": sorted(options.backends),
         "service": service,
     }
-    return hashlib.sha256(orjson.dumps(question, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    return hashlib.sha256(orjson.dumps(request, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def reuse_answers(journal: Journal, options: Options, settings: Settings, now: float) -> int:
@@ -73,7 +73,7 @@ def reuse_answers(journal: Journal, options: Options, settings: Settings, now: f
         journal: The plan's journal, open for writing.
         options: The run's options.
         settings: The cache's folder, and how old an answer may be.
-        now: Seconds since the epoch.
+        now: The present time, in seconds since the epoch.
 
     Raises:
         SettingsError: the cache's folder cannot be used.
@@ -95,19 +95,19 @@ def find_cached_rows(
         db: The journal.
         options: The run's options.
         settings: The cache's folder, and how old an answer may be.
-        now: Seconds since the epoch.
+        now: The present time, in seconds since the epoch.
 
     Raises:
         SettingsError: the cache's folder cannot be used.
     """
-    question = question_digest(options, settings) if options.reuse and settings.answers_dir is not None else None
-    if question is None or settings.answers_dir is None:
+    digest = request_digest(options, settings) if options.reuse and settings.answers_dir is not None else None
+    if digest is None or settings.answers_dir is None:
         return
     since = now - settings.answers_days * DAY_S
     with AnswerCache.open(settings.answers_dir) as cache:
         rows = pending_asset_marks(db)
         while chunk := list(islice(rows, CHUNK)):
-            found = [(seq, cache.find(question, _asset(marks), since=since)) for seq, marks in chunk]
+            found = [(seq, cache.find(digest, _asset(marks), since=since)) for seq, marks in chunk]
             if answered := [CachedRow(seq, *hit) for seq, hit in found if hit is not None]:
                 yield answered
 
@@ -119,8 +119,8 @@ def find_planned_answers(
 
     Args:
         settings: The cache's folder.
-        planned_answers: For each row: its number, and (position of its image or video in the answer, name of the
-            image or video in the answer, SHA-256 of the answer).
+        planned_answers: For each row: its number in the journal (`seq`, from 0), and (position of its image or video
+            in the answer, from 0; name of the image or video in the answer, or None; SHA-256 of the answer).
 
     Raises:
         PlanChanged: an answer is no longer cached, so the run would cost more than the plan says.
@@ -156,10 +156,10 @@ def cache_answers(out: Path, run_id: str, options: Options, settings: Settings, 
         run_id: The run.
         options: The run's options.
         settings: The cache's folder, and how long its answers are used.
-        now: Seconds since the epoch.
+        now: The present time, in seconds since the epoch.
     """
-    question = question_digest(options, settings)
-    if settings.answers_dir is None or question is None:
+    digest = request_digest(options, settings)
+    if settings.answers_dir is None or digest is None:
         return 0
     try:
         with AnswerCache.open(settings.answers_dir) as cache, open_read_only(out) as db:
@@ -169,7 +169,7 @@ def cache_answers(out: Path, run_id: str, options: Options, settings: Settings, 
             total = 0
             while chunk := list(islice(scanned, CHUNK)):
                 cacheable = [answer for _, answer in chunk if answer is not None]
-                cache.store(question, cacheable, run_id, chunk[-1][0])
+                cache.store(digest, cacheable, run_id, chunk[-1][0])
                 total += len(cacheable)
             return total
     except SettingsError as error:
@@ -178,7 +178,10 @@ def cache_answers(out: Path, run_id: str, options: Options, settings: Settings, 
 
 
 def _to_cached(rows: Sequence[SettledAsset], ask: Ask | None) -> tuple[CachedAnswer, list[CachedAsset]] | None:
-    """Return the answer about `rows` and its images and videos, to cache; None if it has errors or nothing to cache."""
+    """Return the answer about `rows` to cache, and its images and videos; None if it has errors or nothing to cache.
+
+    Images and videos whose answer to the user's question `ask` is not valid are left out; None means no question.
+    """
     _, request_id, answered_at, compressed, *_ = rows[0]
     raw = decompress(compressed)
     if answered_at is None or has_errors(raw):
@@ -195,13 +198,16 @@ def _to_cached(rows: Sequence[SettledAsset], ask: Ask | None) -> tuple[CachedAns
 
 
 def has_errors(raw: bytes) -> bool:
-    """Whether an answer is not strict JSON, has no results, or reports errors beside its results."""
+    """Whether an answer (`raw`: its JSON, decompressed) is invalid JSON, has no results, or lists errors in `all`."""
     results = WireAnswer(parse_object_strict(raw) or {}).results
     return not results or bool(results.get("errors"))
 
 
 def _is_unchanged(marks: AssetMarks) -> bool:
-    """Whether a local file still has its planned content, so that the answer about it may be cached; true for URLs."""
+    """Whether a local file still has its planned content, so that the answer about it may be cached; true for URLs.
+
+    `marks` holds the path of the file, None for a URL, and the hash of the planned content.
+    """
     if marks.path is None:
         return True
     if marks.content_sha256 is None:

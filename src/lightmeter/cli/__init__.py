@@ -49,7 +49,7 @@ _MODULES: Final = {
     "credits": "backends",
     "worker": "serve",
 }
-"""Module of each command whose module has another name."""
+"""Command → name of its module, for the commands whose module is named differently."""
 
 _EXTRAS: Final = {"demo": "report", "report": "report"}
 """Commands whose modules need an optional dependency, and the extra that installs it."""

@@ -1,8 +1,8 @@
 """Decides when to poll for a result, by how long earlier requests for similar analyses took. No I/O.
 
-After a poll that finds a request not done, the next poll comes when, judged by earlier requests, about a fifth of such
-requests would be done. Until enough completion times are known, delays grow from 0.2 s to 2 s, for requests older than
-40 s to 10 s.
+After a poll that finds a request unfinished, the schedule considers the earlier similar requests that took longer than
+the present age of the request. The next poll comes at the age at which about a fifth of them were finished. Until
+enough completion times are known, delays grow from 0.2 s to 2 s; for requests older than 40 s, they grow up to 10 s.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from lightmeter.wire.constants import RESULT_LIFETIME_S
 _FIRST_S: Final = 0.2
 _FACTOR: Final = 1.6
 _MAX_S: Final = 2.0
-"""First delay, its growth, and its maximum: a local service is done within a second, others recommend 2 s."""
+"""First delay, the factor by which it grows with each poll, and the longest delay; the delays are in seconds.
+
+A local service needs less than a second; other services recommend polls every 2 s.
+"""
 
 _MAX_GROWTHS: Final = 200
 """Delays grow at most so many times: a float overflows after some 1,500."""
 
 _AGED_SHARE: Final = 0.05
 _AGED_MAX_S: Final = 10.0
-"""Old requests are polled rarely: a delay is at least this share of the age, but at most so many seconds for that."""
+"""Old requests are polled rarely: a delay is at least this share of the request's age, or so many seconds if less."""
 
 _MIN_SAMPLES: Final = 8
 """Completion times of a kind and size that are needed before the schedule uses them."""
@@ -98,10 +101,10 @@ class PollSchedule:
 
 
 def _learned_delay(times: list[float], age_s: float) -> float:
-    """Return the seconds until the next poll of a request that is not done at the age of `age_s` seconds.
+    """Return the seconds until the next poll of a request that is unfinished at the age of `age_s` seconds.
 
-    Of the earlier requests that were not done at that age, about a fifth were done by then. `times` are the sorted
-    seconds that earlier requests of the same kind and about the same number of pictures took.
+    The next poll comes when about a fifth of the earlier requests that took longer than `age_s` were finished. `times`
+    are the sorted seconds that earlier requests of the same kind and about the same number of pictures took.
     """
     done = bisect_right(times, age_s)
     longer = len(times) - done

@@ -1,4 +1,4 @@
-"""Sends one HTTP request and returns the raw answer; the package's only importer of aiohttp.
+"""Sends one HTTP request to the service and returns the raw answer.
 
 The contract has no idempotency key, so two failures must never be confused: *nothing was sent* (safe to send again) and
 *something may have been sent* (it may have been charged). Hence no retry of a POST, no redirects, no netrc, no cookies,
@@ -39,8 +39,8 @@ _KEEP_ALIVE_S: Final = 1.5
 """Seconds for which an idle connection is reused.
 
 If the server closes an idle connection just as a POST is sent over it, the outcome is unknown. Common servers close
-idle connections after 2 s (gunicorn), 5 s (uvicorn, node) or 75 s (nginx). A new handshake is cheaper than a held
-credit.
+idle connections after 2 s (gunicorn), 5 s (uvicorn, node) or 75 s (nginx). A new handshake costs less than credits that
+stay reserved for a request with an unknown outcome.
 """
 
 _PIECE_BYTES: Final = 256 * 1024
@@ -86,7 +86,7 @@ async def _stall_tolerant_timeout(delay_s: float, message: str) -> AsyncIterator
         message: Text of the `TimeoutError`.
 
     Yields:
-        A function that restarts the time limit: called with a number of seconds, it allows the block that many more.
+        A function that restarts the time limit: called with a number of seconds, it gives the block that many from now.
     """
     loop = asyncio.get_running_loop()
     timer: asyncio.TimerHandle
@@ -133,11 +133,12 @@ class Transport:
     """Sends HTTP requests to one service, over a pool of connections.
 
     Args:
-        base_url: Address of the service, as for `normalize_base_url`.
+        base_url: Address of the service: http or https, with a host, and a path if it has one.
         api_key: Key of the account, or None to send none.
         timeouts: Time limits of an exchange; the defaults of `Timeouts` if None.
         connections: Maximum number of open connections; further requests wait for a free one before anything is sent.
-        proxy: Address of an HTTP proxy, or `PROXY_FROM_ENVIRONMENT`; None means none, whatever the environment says.
+        proxy: Address of an HTTP proxy, or `PROXY_FROM_ENVIRONMENT` to use the one that HTTPS_PROXY or HTTP_PROXY
+            names; None means none, whatever the environment says.
 
     Raises:
         SettingsError: the base URL, the key or the proxy is invalid.
@@ -194,7 +195,7 @@ class Transport:
         Args:
             method: `GET` or `POST`.
             path: Path under the base URL, starting with a slash, percent-encoded where necessary.
-            body: JSON, as bytes.
+            body: JSON, as bytes; None sends no body.
             headers: Headers in addition to the default ones.
 
         Raises:
@@ -236,7 +237,16 @@ class Transport:
         headers: dict[str, str],
         partial: _PartialAnswer,
     ) -> None:
-        """Send one request and read its answer into `partial`, within the limits of time and size."""
+        """Send one request and read its answer into `partial`, within the limits of time and size.
+
+        Args:
+            session: The open connections to the service.
+            method: `GET` or `POST`.
+            url: The whole address.
+            body: JSON, as bytes; None sends no body.
+            headers: All headers but those that every request of `session` has.
+            partial: Receives status, headers and body as they arrive, so that they remain after an error.
+        """
         limits = self._timeouts
         # aiohttp opens the connection within this time too; if that takes too long, its own error proves it.
         first_byte_s = limits.read_s + min(limits.connect_s, limits.read_s)
@@ -269,7 +279,13 @@ class Transport:
     def _translate_error(
         self, error: Exception, request: str, partial: RawAnswer | None
     ) -> Unreachable | OutcomeUnknown:
-        """Return the exception to raise for a failed exchange; an `OutcomeUnknown` holds the bytes received so far."""
+        """Return the exception to raise for a failed exchange; an `OutcomeUnknown` holds the bytes received so far.
+
+        Args:
+            error: What the HTTP library or this class has raised.
+            request: Method and path, such as `GET /api/credits`, for the message.
+            partial: The incomplete answer; None if its status and headers have not arrived.
+        """
         reason = (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
         if isinstance(error, _NOTHING_SENT):
             return Unreachable(f"{self.base_url} cannot be reached: {reason}.", hint="Nothing was sent.")

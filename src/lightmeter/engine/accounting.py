@@ -54,13 +54,13 @@ class Accounting:
         self._session = session
         self._run_state = run_state
         self._prices = prices
-        self._key = session.key
+        self._key_budget = session.key_budget
 
     def _now(self) -> float:
         return self._session.clock.now()
 
     async def hold(self, rows: Sequence[PendingRow], credits_: int) -> InFlightRequest | None:
-        """Reserve credits for a request with these rows, and record that it is being sent.
+        """Reserve credits for a request with these rows, record it as being sent, and return it.
 
         Return None if the budget of the run or of the API key has no room for the credits.
 
@@ -72,14 +72,14 @@ class Accounting:
                 f"The disk of {self._session.out} is full: a request that cannot be recorded is not sent.",
                 hint=f"Make room, then: lightmeter resume {self._session.out}",
             )
-        if self._key is not None and not await self._key.hold(credits_):
+        if self._key_budget is not None and not await self._key_budget.hold(credits_):
             self._run_state.set_key_budget_exhausted(exhausted=True)
             return None
         try:
             is_retry, budget = rows[0].retry is not None, self._run_state.budget
             change = hold_and_send([row.seq for row in rows], credits_, budget, self._now(), retry=is_retry)
             submission_id = await self._session.journal.write(change)
-        except BudgetReached:  # the engine checked before; the journal decides
+        except BudgetReached:  # the totals in memory had room, but those in the journal decide
             await self._settle_key_budget(credits_, 0)
             return None
         self._run_state.hold(credits_)
@@ -95,12 +95,15 @@ class Accounting:
         await self._settle_key_budget(hold, paid)
 
     async def _settle_key_budget(self, hold: int, paid: int) -> None:
-        if self._key is not None:
-            await self._key.settle(hold, paid)
+        if self._key_budget is not None:
+            await self._key_budget.settle(hold, paid)
             self._run_state.set_key_budget_exhausted(exhausted=False)
 
     async def record_resend(self, request: InFlightRequest) -> None:
-        """Record that an unanswered request is sent again under its idempotency key; its price stays reserved."""
+        """Record that an unanswered request is sent again; its price stays reserved.
+
+        The embedded service charges it once, by its idempotency key (the header Idempotency-Key, equal both times).
+        """
         await self._session.journal.write(resend(request.submission_id, self._now()))
         self._run_state.move_rows("in_doubt", "pending", len(request.rows))
 
@@ -113,7 +116,9 @@ class Accounting:
     async def classify(
         self, request: InFlightRequest, raw: RawAnswer, classifier: Callable[..., Classification]
     ) -> Classification:
-        """Classify an answer, such as answered, throttled or refused; store it in the journal first if it is not JSON.
+        """Return the classification of an answer: a verdict, such as answered, throttled or refused, with its details.
+
+        An answer that is not a JSON object is first stored in the journal.
 
         Args:
             request: The request that was answered.
@@ -131,8 +136,8 @@ class Accounting:
     ) -> None:
         """Store an answer with its charge and the result of each row.
 
-        If the answer is a failure that was free, its rows are sent again where another form is possible: a batch as
-        two halves, or the content of an image instead of its URL.
+        After a failure that cost nothing, the rows stay pending if they can be sent in another form: a batch as two
+        halves, or the content of an image instead of its URL.
 
         Args:
             request: The request that was answered.
@@ -140,7 +145,7 @@ class Accounting:
             event: How the answer came: as the response to the POST, or by polling.
             classification: The result of `classify` for this answer.
         """
-        if self._must_resend(request, classification):
+        if self._schedule_resend(request, classification):
             outcome = outcome_of(received.raw, request.rows, request.hold, classification.data)
             await self._session.journal.write(receive_and_release(request.submission_id, received, event, outcome))
             await self._release_hold(request.hold, outcome.paid)
@@ -155,8 +160,11 @@ class Accounting:
         await self._session.journal.write(change)
         await self._count_outcome(request, outcome)
 
-    def _must_resend(self, request: InFlightRequest, classification: Classification) -> bool:
-        """Whether the answer is a free failure whose rows can be sent again, as two halves or as uploaded content."""
+    def _schedule_resend(self, request: InFlightRequest, classification: Classification) -> bool:
+        """Try to schedule the rows of a failed request that was free to be sent again: as two halves, or as an upload.
+
+        Return whether they will be sent again. `classification` is the verdict on the answer that reports the failure.
+        """
         seqs, state = request.seqs, self._run_state
         free = WireAnswer(classification.data or {}).is_free
         if classification.verdict is ResponseVerdict.FAILED and free and state.bisection.on_batch_refused(seqs):
@@ -166,7 +174,9 @@ class Accounting:
         return state.uploads.schedule_upload(request.rows[0][1], free_failure_message(classification.data))
 
     def recover_lost_answer(self, state: State, hold: int, rows: int) -> None:
-        """Count rows as pending instead of in doubt: the stored answer to their request can be read and recorded now.
+        """Count the rows of a request as pending instead of in doubt, so that `record_answer` can count them.
+
+        For a request whose answer is in the journal, but was unreadable to the older lightmeter that stored it.
 
         Args:
             state: The state of the request in the journal.
@@ -178,7 +188,7 @@ class Accounting:
         self._run_state.move_rows("in_doubt", "pending", rows)
 
     async def count_stored_answer(self, request: InFlightRequest, raw: bytes) -> None:
-        """Record the charge and the result of each row from an answer whose bytes are in the journal already."""
+        """Record the charge and the result of each row from an answer whose bytes `raw` are in the journal already."""
         outcome, note = self._interpret(request, raw, None)
         await self._session.journal.write(settle(request.submission_id, outcome, self._now(), note))
         await self._count_outcome(request, outcome)
@@ -186,7 +196,7 @@ class Accounting:
     def _interpret(
         self, request: InFlightRequest, raw: bytes, answer: Mapping[str, Any] | None
     ) -> tuple[AnswerOutcome, str | None]:
-        """Return what an answer says about charge and rows, and a note about an unexpected charge, or None.
+        """Return (what an answer says about charge and rows, a note on an unexpected charge or None).
 
         Also learn prices from the answer, and whether the service names each asset by the URL that was sent. `raw` is
         the body; `answer` is the body as a JSON object, or None if it is not parsed yet or is no JSON object.
@@ -218,14 +228,20 @@ class Accounting:
         self._run_state.move_rows("pending", "ok", len(outcome.rows) - failed)
 
     async def record_refusal(self, request: InFlightRequest, refusal: Refusal) -> None:
-        """Record that the service refused a request: nothing was charged."""
+        """Record that the service refused a request without a charge; its rows fail if they cannot be sent again.
+
+        `refusal` holds the reason, and whether the rows can be sent again.
+        """
         await self._session.journal.write(record_refusal(request.submission_id, refusal, self._now()))
         await self._release_hold(request.hold)
         if not refusal.rows_retryable:
             self._run_state.move_rows("pending", "failed", len(request.rows))
 
     async def revert_to_planned(self, request: InFlightRequest, event: Event, reason: str) -> None:
-        """Record that a request had no effect (not delivered, or throttled): its rows are pending again."""
+        """Record that a request had no effect: its rows are pending again.
+
+        `event` says whether it was not delivered or was throttled; `reason` is what happened, as a sentence.
+        """
         await self._session.journal.write(revert_to_planned(request.submission_id, event, reason, self._now()))
         await self._release_hold(request.hold)
 
@@ -244,7 +260,9 @@ class Accounting:
         self._run_state.move_rows("pending", "in_doubt", len(request.rows))
 
     async def fail_row(self, row: PendingRow, reason: str, error: str) -> None:
-        """Record that a row could not be sent.
+        """Record that a row could not be sent; the row fails.
+
+        If the row would have been sent only to repeat the user's question (`--ask`), it keeps its first answer.
 
         Args:
             row: The row.
@@ -271,7 +289,10 @@ class Accounting:
 
 
 def initial_name_reliability(db: sqlite.Connection, *, embedded: bool) -> NameReliability:
-    """Return whether names in answers identify the images sent, as far as the journal tells at a start of the run."""
+    """Return what is known at a start of the run about the names in answers: whether each identifies its image.
+
+    It is known for the embedded service, or if the journal has an answer with a wrong name; else it is `UNKNOWN`.
+    """
     if embedded:
         return NameReliability.BATCHES_IDENTIFY
     return NameReliability.DO_NOT_IDENTIFY if has_failed_with(db, UNMATCHED) else NameReliability.UNKNOWN

@@ -1,8 +1,8 @@
 """Send pending rows as requests once the rate limit, the budget and the cap on credits at risk allow it.
 
 The upper price of a request is computed right before it is sent, from all charges known by then. A batch that is too
-large for the budget or the cap is trimmed; the rows cut off stay pending. Credits are at risk while a request has no
-answer of any kind: it is lost if none comes, and then it may have been charged.
+large for the budget or the cap is trimmed; the rows cut off stay pending. The credits of a request are at risk until
+the service answers: a request that gets no answer may have been charged, and its results are lost.
 """
 
 from __future__ import annotations
@@ -43,7 +43,11 @@ _IMAGE: Final = PendingRow(0, "", None, "image", 1)
 
 
 class Dispatcher:
-    """Sends the pending rows of a run to the service, within rate limit, budget and the cap on credits at risk."""
+    """Sends the pending rows of a run to the service, within rate limit, budget and the cap on credits at risk.
+
+    Credits at risk are those of requests that were sent and have no answer of any kind yet: a power cut could lose
+    their answers. The option `max_at_risk` is the cap.
+    """
 
     def __init__(
         self, session: Session, run_state: RunState, prices: RequestPrices, limiter: AdaptiveLimiter, sender: Sender
@@ -60,13 +64,13 @@ class Dispatcher:
     async def dispatch_rows(self, first: int, last: int) -> int:
         """Send the pending rows in places `first` to `last` of the send order; return the number of requests sent.
 
-        Return early when the run stops, or when the caller must first find out what requests without an answer cost.
-        With the option `sample`, return also when the budget is too small for the next row: a cheaper row further on
-        would make the sample depend on prices.
+        Places count from 0; both are included. Return early when the run stops, or when the caller must first find out
+        what requests without an answer cost. With the option `sample`, return also when the budget is too small for the
+        next row: a cheaper row further on would make the sample depend on prices.
         """
         sent = await self._send_first_image(first, last)
         sent += await self._send_pending(first, last)
-        if not sent and self._unsent_place is not None:  # rows before that one may wait for their batch to fill
+        if not sent and self._unsent_place is not None:  # rows before that place may wait in a batch that is not full
             sent = await self._send_pending(first, self._unsent_place - 1)
         return sent
 
@@ -79,9 +83,9 @@ class Dispatcher:
     async def dispatch_retries(self, first: int, last: int) -> int:
         """Repeat the user's question (`--ask`) for rows `first` to `last` of the send order whose answer is not valid.
 
-        Each row has a request of its own, because the prompt names the error in the row's first answer. Return the
-        number of requests sent. Return early when the run stops, or when the caller must first find out what requests
-        without an answer cost.
+        Places count from 0; both are included. Each row has a request of its own, because the prompt names the error in
+        the row's first answer. Return the number of requests sent. Return early when the run stops, or when the caller
+        must first find out what requests without an answer cost.
         """
         with open_read_only(self._session.out) as db:
             rows = waiting_retries(db, first, last)
@@ -111,7 +115,7 @@ class Dispatcher:
         return sent
 
     def _launch(self, batch: Batch) -> None:
-        """Send a batch in a background task, now that rate limit, budget and the cap on credits at risk allow it."""
+        """Send a batch in a background task; the caller has checked rate limit, budget and cap (`max_at_risk`)."""
         self._limiter.on_admitted(self._session.clock.monotonic())
         self._run_state.admit(batch)
         self._sending.add(asyncio.create_task(self._send(batch)))
@@ -127,8 +131,12 @@ class Dispatcher:
             self._run_state.end_batch(batch)
 
     async def _send_first_image(self, first: int, last: int) -> int:
-        """If no price is known yet, send one image to learn the price; return the number of requests sent, 0 or 1."""
-        if self._prices.price_known:
+        """If the price must be learned, send one image to learn the price; return the number of requests sent, 0 or 1.
+
+        It is the first pending image in places `first` to `last` of the send order, both included. After sending it,
+        wait until no request is in flight.
+        """
+        if not self._prices.must_learn_price:
             return 0
         with open_read_only(self._session.out) as db:
             row = first_pending_image(db, first, last)
@@ -138,7 +146,7 @@ class Dispatcher:
         before, unpriced_answers = await self._balance(), self._prices.unpriced_answers
         self._launch(image)
         await self.wait_until_idle()
-        if before is not None and self._prices.unpriced_answers > unpriced_answers and not self._prices.price_known:
+        if before is not None and self._prices.unpriced_answers > unpriced_answers and self._prices.must_learn_price:
             after = await self._balance()  # the answer names no charge: the change of the balance shows it
             if after is not None and after < before:
                 self._prices.observe([row.kind for row in image.rows], FrameRange(1, 1), before - after)
@@ -155,7 +163,7 @@ class Dispatcher:
         """Return the most images that the next request may have."""
         if self._options.upload != "never":  # any image may have to be sent as a file, and a file has its own request
             return 1
-        if not self._prices.price_known:  # until a charge is known, only one image is exposed
+        if self._prices.must_learn_price:  # until a charge is known, put only one image at risk
             return 1
         requested, cap = self._options.batch_size, self._options.max_at_risk
         if requested == "auto" and self._session.endpoint.embedded:  # batches do not make it faster
@@ -207,7 +215,7 @@ class Dispatcher:
             elif self._must_wait_for_others(batch):
                 await state.wait_for_change()
             elif state.unresolved_requests and not self._session.endpoint.embedded and self._must_leave_alone(batch):
-                state.set_must_resolve(required=True)  # of several lost requests, fewer can be told apart
+                state.set_must_resolve(required=True)  # a balance proves less about several lost requests
                 return None
             elif wait_s <= 0 and state.at_risk + batch.hold <= (self._options.max_at_risk or inf):
                 return batch
@@ -226,7 +234,7 @@ class Dispatcher:
         more credits (`_exposure_allows`).
         """
         polled = self._run_state.polls_outstanding > 0
-        if self._must_leave_alone(batch) and (self._sending or (polled and not self._knows_price_of(batch))):
+        if self._must_leave_alone(batch) and (self._sending or (polled and self._must_learn_price_of(batch))):
             return True
         return self._requests_outstanding() and not self._exposure_allows(batch)
 
@@ -255,9 +263,9 @@ class Dispatcher:
     def _must_leave_alone(self, batch: Batch) -> bool:
         """Whether a batch may be sent only while no other request is in flight.
 
-        If the answer is lost, the balance of the account then proves whether the request was charged. This is needed
-        while no price is known, for the last requests that the budget pays for, and after requests without an answer
-        may have cost `MAX_UNRESOLVED_SHARE` of the budget. The option `careful` always requires it.
+        If its answer is lost, the balance of the account then proves whether the request was charged. A batch must be
+        alone if its price must be learned, if the budget pays for few more requests, or if requests without an answer
+        may have cost `MAX_UNRESOLVED_SHARE` of the budget. With the option `careful`, each batch must be alone.
         """
         state = self._run_state
         if self._session.endpoint.embedded:  # it honors idempotency keys, and its prices are known
@@ -266,17 +274,19 @@ class Dispatcher:
         ending = free is not None and free < batch.hold * min(LAST_REQUESTS, self._options.max_concurrency)
         threshold = (state.budget or inf) * MAX_UNRESOLVED_SHARE
         much_lost = state.unresolved_requests > 0 and state.unresolved_credits >= threshold
-        return self._options.careful or ending or much_lost or not self._knows_price_of(batch)
+        return self._options.careful or ending or much_lost or self._must_learn_price_of(batch)
 
-    def _knows_price_of(self, batch: Batch) -> bool:
-        """Whether the price of a batch is known; batches that repeat a question (`--ask`) have a price of their own."""
-        return self._prices.price_known if batch.rows[0].retry is None else self._prices.retry_price_known
+    def _must_learn_price_of(self, batch: Batch) -> bool:
+        """Whether the price of a batch must be learned; repeats of a question (`--ask`) have a price of their own."""
+        is_retry = batch.rows[0].retry is not None
+        return self._prices.must_learn_retry_price if is_retry else self._prices.must_learn_price
 
     def _exposure_allows(self, batch: Batch) -> bool:
-        """Whether the credits reserved for requests, with those of the batch, are few enough to send the batch.
+        """Whether a batch may be sent now, in view of the credits that are reserved while prices are uncertain.
 
-        They are without a budget or with certain prices. Otherwise they must be few compared with the credits paid, or
-        with the rest of the budget, so that a higher price than planned shows before the budget is spent.
+        Always true if there is no budget, or if prices are certain. Otherwise the reserved credits, including those of
+        the batch, must be few compared with the credits paid or with the rest of the budget. So answers can show that
+        prices are higher than planned before the budget is spent.
         """
         free, exposure = self._run_state.budget_left, self._run_state.exposure + batch.hold
         if free is None or self._prices.trusted:

@@ -124,7 +124,10 @@ class Engine:
             self._reload_counts()
 
     async def _requeue_rows_lost_earlier(self, allowance: int) -> None:
-        """Send rows again that an earlier run of the folder paid for without an answer, for `allowance` credits."""
+        """Make rows pending again whose requests got no answer in an earlier run of the folder.
+
+        Those requests may have been charged. The rows may cost at most `allowance` credits together.
+        """
         seqs = []
         with open_read_only(self.session.out) as db:
             for row in rows_lost_earlier(db, *self._rows):
@@ -145,9 +148,9 @@ class Engine:
         return 0 if self.run_state.cannot_poll else await self.reconciler.resolve()
 
     async def _wait_for_polls(self) -> None:
-        """Wait until all answers that are polled for came, or polling has ended because the run was stopped.
+        """Wait until no answer is polled for any more, or polling must stop (`RunState.cannot_poll`).
 
-        Raise the internal error, such as a full disk, that stopped the run, if there is one.
+        Then raise the internal error, such as a full disk, that stopped the run, if there is one.
         """
         while self.run_state.polls_outstanding and not self.run_state.cannot_poll:
             await self.run_state.wait_for_change()
@@ -158,12 +161,12 @@ class Engine:
         await self._dispatcher.wait_until_idle()
 
     async def _wait_for_requests(self) -> None:
-        """Wait until no request is in flight; raise the internal error, such as a full disk, of one of them if any."""
+        """Wait until no request is in flight; then raise the internal error that stopped the run, if there is one."""
         await self.wait_until_idle()
         self.run_state.raise_internal_error()
 
     async def spend(self) -> int:
-        """Send pending rows until none is left, the budget is spent or the run stops; return the number of requests."""
+        """Send rows until none is pending, the budget is spent or the run stops; return the number of requests sent."""
         self.run_state.enter_phase("running")
         total = 0
         while not self.run_state.stopping.is_set():
@@ -207,9 +210,9 @@ class Engine:
                 first = last + 1
 
     async def _resolve_if_required(self) -> bool:
-        """If the next request may be sent only after the charges of unanswered requests are known, find them out.
+        """Find out what unanswered requests cost, if the next request may not be sent before; stop the run on failure.
 
-        Stop the run if that fails. Return False if nothing had to be found out.
+        Return False if nothing had to be found out.
         """
         if not self.run_state.must_resolve:
             return False
@@ -221,9 +224,10 @@ class Engine:
         return True
 
     async def finish(self) -> None:
-        """Wait for all answers, find out what lost requests cost, and ask `--ask` again where its answer is invalid.
+        """Wait for all answers, and find out what lost requests cost.
 
-        Then mark the rows that the budget does not pay for.
+        Then repeat the user's question (`--ask`) for rows with an invalid answer, and mark the rows that the budget
+        does not pay for.
         """
         state, embedded = self.run_state, self.session.endpoint.embedded
         await self._drain()
@@ -242,7 +246,7 @@ class Engine:
         self._reload_counts()
 
     async def _drain(self) -> None:
-        """Wait until all requests that were sent have ended: with an answer, directly or by polling, or without one."""
+        """Wait until no request is in flight and no answer is polled for."""
         self.run_state.enter_phase("draining")
         await self._wait_for_requests()
         await self._wait_for_polls()
@@ -250,7 +254,8 @@ class Engine:
     async def _retry_invalid_answers(self) -> None:
         """Repeat the user's question (`--ask`) once for each invalid answer, with the error in the prompt.
 
-        Each start checks the stored first answers again. The journal records the repetitions, so none is sent twice.
+        Each start of the run validates the stored first answers again. The journal records each repeated question, so
+        it is sent only once.
         """
         state, options = self.run_state, self.session.header.options
         ask = options.ask
@@ -278,10 +283,10 @@ class Engine:
             await self.session.journal.write(set_retry_obstacle(self._limit_reached(), *self._rows))
 
     def _limit_reached(self) -> str:
-        """Return the limit that was reached: `no_credits` (balance), `key_budget`, or `budget` (of the run)."""
+        """Return which credits ran out: `no_credits` (of the account), `key_budget`, or `budget` (of the run)."""
         if isinstance(self.run_state.stop_reason, OutOfCredits):
             return "no_credits"
-        return "budget" if self.session.key is None or not self.run_state.key_budget_exhausted else "key_budget"
+        return "budget" if self.session.key_budget is None or not self.run_state.key_budget_exhausted else "key_budget"
 
     async def _mark_unaffordable_rows(self) -> None:
         """Give rows still pending the status `over_budget`, if only a limit on credits prevents sending them."""
@@ -289,10 +294,12 @@ class Engine:
         no_credits = isinstance(state.stop_reason, OutOfCredits)
         if state.stopping.is_set() and not no_credits:
             return
-        key, reason = self.session.key if state.key_budget_exhausted else None, self._limit_reached()
+        key_budget = self.session.key_budget if state.key_budget_exhausted else None
+        reason = self._limit_reached()
         marked = await self.session.journal.write(mark_over_budget(reason, *self._rows))
-        if marked and key is not None:
-            message = f"The budget of the key, {key.credits} credits a {key.length}, is too small for {marked} rows."
+        if marked and key_budget is not None:
+            credits_ = f"{key_budget.credits} credits a {key_budget.length}"
+            message = f"The budget of the key, {credits_}, is too small for {marked} rows."
             hint = "Continue later, or raise LIGHTMETER_KEY_BUDGET: lightmeter resume DIR"
         elif marked and not no_credits:
             message = f"The budget of {state.budget} credits is too small for {marked} rows."
@@ -307,7 +314,10 @@ class Engine:
 
 
 def _initial_state(session: Session, started_at_s: float) -> tuple[RunState, RequestPrices]:
-    """Return the totals of the run so far and the prices learned from its charges, read from the journal."""
+    """Return (the totals of the run so far, the prices learned from its charges), read from the journal.
+
+    `started_at_s` is when this process began to work on the run, in monotonic seconds.
+    """
     header, embedded = session.header, session.endpoint.embedded
     with open_read_only(session.out) as db:
         paid, held = credit_totals(db)
@@ -331,7 +341,7 @@ async def open_engine(session: Session, rows: SeqRange = ALL_ROWS, *, pay_again:
 
     Args:
         session: The open run.
-        rows: First and last place of the rows to send, in the send order.
+        rows: Places (from 0) of the first and the last row to send, in the send order.
         pay_again: Most credits that may be spent to send requests again that may have been charged already.
 
     Raises:
@@ -368,7 +378,7 @@ async def open_engine(session: Session, rows: SeqRange = ALL_ROWS, *, pay_again:
 
 
 async def _record_end(session: Session, run_state: RunState) -> None:
-    """Record how long the run has worked, its notes for the user and, if the service tells it, the balance."""
+    """Store the run's total working time and notes in the journal, and the account's balance if it can be read."""
     seconds = session.header.seconds + session.clock.monotonic() - run_state.started_at_s
     meta = {"seconds": f"{seconds:.3f}"}
     if run_state.notes:

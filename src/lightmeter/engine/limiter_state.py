@@ -18,7 +18,7 @@ from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.store import open_read_only
 
 _META_KEY: Final = "pace"
-"""Name under which the journal stores the state."""
+"""Name under which the journal stores the state of the limiter."""
 
 SHARE_INTERVAL_S: Final = 0.5
 """Seconds between two exchanges of state. In that time several processes together may exceed the limit."""
@@ -31,7 +31,7 @@ def learn_from_answer(
 
     Args:
         limiter: The limiter.
-        record: What the limiter returned when the request was sent, with the time.
+        record: What `limiter.on_sent` returned for the request.
         raw: The answer.
         classification: The verdict about the answer, such as answered or throttled.
         now_s: When the answer came, in monotonic seconds.
@@ -84,7 +84,10 @@ def _join(session: Session, stack: ExitStack) -> SharedLimitMember | None:
 
 
 def _stored_state(session: Session) -> Mapping[str, float]:
-    """Return the limiter state that an earlier start of this run stored for this service; empty if there is none."""
+    """Return the limiter state that an earlier start of the run stored for the same service; empty if none did.
+
+    It has the keys and values of `AdaptiveLimiter.state`, such as `rate` in requests per second.
+    """
     with open_read_only(session.out) as db:
         text = get_meta(db).get(_META_KEY)
     stored = json.loads(text) if text else {}
@@ -96,7 +99,10 @@ def _stored_state(session: Session) -> Mapping[str, float]:
 
 
 async def _share_forever(session: Session, limiter: AdaptiveLimiter, member: SharedLimitMember) -> None:
-    """Exchange the rate with other processes of this machine, each `SHARE_INTERVAL_S`, until cancelled."""
+    """Exchange the rate of `limiter` with other processes of this machine, again and again until cancelled.
+
+    `member` exchanges it by files, every `SHARE_INTERVAL_S` seconds; `session` is the open run.
+    """
     while True:
         with suppress(OSError):  # (such as a full disk: the shares then stay as they are)
             limiter.share(member.exchange_states(limiter.state()), session.clock.monotonic())

@@ -48,7 +48,7 @@ CHUNK_ROWS: Final = 512
 """Most rows that the journal of the run gets in one transaction."""
 
 WAIT_S: Final = 0.5
-"""Least time between two chunks, in seconds, so that images are there to share a request."""
+"""Least time between two chunks, in seconds, so that a chunk has enough images to share a request."""
 
 
 async def plan_manifest(
@@ -97,10 +97,11 @@ class RowPlanner:
         run_state.add_planned_rows({}, self._next - 1)
 
     async def plan(self, source: ManifestSource | None) -> None:
-        """Plan the manifest from the first row that the journal of the run lacks to the last.
+        """Plan the manifest `source` from the first row that the journal of the run lacks to the last.
 
         Raises:
-            ManifestError: the manifest cannot be read to its end, or changed meanwhile.
+            ManifestError: the manifest cannot be read to its end, or changed meanwhile; or `source` is None, because
+                the manifest was in memory and is not known any more.
         """
         if source is None:
             raise ManifestError(
@@ -153,7 +154,10 @@ class RowPlanner:
             self._added_at_s = monotonic()
 
     def _next_chunk(self, earlier: Sequence[Path]) -> tuple[int, Inserts, Mapping[str, int]]:
-        """Return (how many rows to add next, SQL statements that insert them, row counts by status)."""
+        """Return (how many rows to add next, SQL statements that insert them, row counts by status).
+
+        Rows that a run in one of the folders `earlier` has answered are added with this answer.
+        """
         with open_read_only(self._journal.folder) as db:
             rows = [row for row, _ in planned_rows(db, self._next, self._next + CHUNK_ROWS - 1)]
         with chunk_in_memory(rows, self._options.model_dump_json()) as chunk:
@@ -165,7 +169,10 @@ class RowPlanner:
             return sum(frame_of(row.seq) is None for row in rows), read_chunk(chunk), count_requests_by_status(chunk)
 
     async def _finish(self, plan: Plan, extra_types: Mapping[str, str]) -> None:
-        """Write the plan file and the thumbnails of the run, and record that all rows of the manifest are planned."""
+        """Write the plan file and the thumbnails of the run, and record that all rows of the manifest are planned.
+
+        Of `plan`, only the facts about the service are used. `extra_types` is additional column of the manifest → type.
+        """
         out, meta = self._session.out, {"extra_types": json.dumps(extra_types)}
         await self._journal.write(put_meta(meta))
         plan = plan_from_journal(self._temporary, self._options, self._settings, plan.service)

@@ -120,7 +120,10 @@ class Sender:
         return bodies.for_files(encoded, names)
 
     async def _post(self, request: InFlightRequest, body: bytes) -> None:
-        """POST a request once and record its outcome. It is never retried or cancelled: it may have been charged."""
+        """POST a request with the JSON `body` once, and record its outcome.
+
+        It is never retried or cancelled: it may have been charged.
+        """
         clock = self._session.clock
         self._run_state.start_request()
         record = self._limiter.on_sent(clock.monotonic())
@@ -165,13 +168,16 @@ class Sender:
             await self._accounting.record_refusal(request, Refusal("no_credits", error, received, rows_retryable=True))
             self._run_state.stop(OutOfCredits(error, hint="Add credits, then: lightmeter resume DIR"))
         elif verdict in {ResponseVerdict.REFUSED, ResponseVerdict.NOT_FOUND}:
-            resend = self._can_resend(request, error)
+            resend = self._schedule_resend(request, error)
             await self._accounting.record_refusal(request, Refusal("refused", error, received, rows_retryable=resend))
         else:
             await self._accounting.record_unknown_outcome(request, error, received)
 
-    def _can_resend(self, request: InFlightRequest, error: str) -> bool:
-        """Schedule rows of a refused request to be sent again, as two halves or as an upload; False if impossible."""
+    def _schedule_resend(self, request: InFlightRequest, error: str) -> bool:
+        """Try to schedule the rows of a refused request to be sent again, as two halves or as an upload.
+
+        Return whether they will be sent again.
+        """
         if self._run_state.bisection.on_batch_refused(request.seqs):
             return True
         return not request.is_retry and self._run_state.uploads.schedule_upload(request.rows[0][1], error)

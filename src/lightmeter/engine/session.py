@@ -58,13 +58,13 @@ class Session:
         header: The values that describe the run as a whole, such as its options.
         endpoint: Base URL and key of the service.
         client: The HTTP client of the service.
-        clock: The run's clock, which ignores that somebody sets the machine's clock.
+        clock: The run's clock, which goes on evenly when the machine's clock is set.
         first_submission_id: Number of the first request of this session; an earlier process sent those before it.
         charges_final_s: Seconds after sending during which a request without an answer may still be charged.
-        key: The budget of the API key over all runs of this machine; None if there is none.
+        key_budget: The budget of the API key over all runs of this machine; None if there is none.
         state_dir: Folder where processes of this machine share the rate limit of a key; None if they do not.
-        check: Whether the journal is the latest one of the run and not an old copy: `latest` if checked, `accepted` by
-            the user, or `unknown`.
+        check: What is known about the journal: `latest` (it is no old state and no copy), `accepted` (the user accepted
+            it as it is), or `unknown`.
         max_per_host: Most downloads of content from one host at the same time.
         robots: With `respect`, the content of hosts that opt out of use by AI is not sent; other values change nothing.
     """
@@ -77,7 +77,7 @@ class Session:
     clock: RunClock
     first_submission_id: int
     charges_final_s: float
-    key: KeyBudget | None = None
+    key_budget: KeyBudget | None = None
     state_dir: Path | None = None
     check: JournalCheck = "unknown"
     max_per_host: int = 64
@@ -88,7 +88,7 @@ def prepare_folder(out: Path) -> None:
     """Create the output folder if it is missing, and check that files can be written there.
 
     Raises:
-        SettingsError: `out` is a URI, a file, or the folder is not writable.
+        SettingsError: `out` is a URI or a file, lies below a file, or is a folder that cannot be written to.
     """
     if _URI.match(str(out)):  # `Path` has made one slash of two
         raise SettingsError(
@@ -195,7 +195,10 @@ async def store_options(out: Path, options: Options) -> None:
 
 
 def find_run_of_manifest(out: Path, source: ManifestSource, options: Options) -> RunHeader | None:
-    """Return the header of the run in `out` if its manifest has the same content as `source`; None otherwise."""
+    """Return the header of the run in `out` if its manifest has the same content as `source`; None otherwise.
+
+    `options` say how to read `source`.
+    """
     header = _find_run(out)
     same = header is not None and header.manifest_sha256 == digest_of(source, options.read_options)
     return header if same else None
@@ -226,8 +229,8 @@ def _find_run(out: Path) -> RunHeader | None:
     return None if header is None or header.checked_only else header
 
 
-def refuse_folder_of_run(out: Path) -> None:
-    """Create the output folder of a check if it is missing.
+def prepare_check_folder(out: Path) -> None:
+    """Create the output folder of `lightmeter check` if it is missing; raise an error if the folder holds a run.
 
     Raises:
         SettingsError: the folder holds a run, or cannot be written to.
@@ -247,7 +250,7 @@ def write_checked_journal(checked: Path, out: Path) -> None:
         JournalLocked: another process uses the folder.
     """
     with run_lock(out):
-        refuse_folder_of_run(out)
+        prepare_check_folder(out)
         target = out / f".checked-{FILE_NAME}"
         try:
             copy_journal(journal_path(checked), target)
@@ -258,7 +261,7 @@ def write_checked_journal(checked: Path, out: Path) -> None:
 
 
 def _must_hold_run(out: Path) -> None:
-    """Raise JournalError if a folder has no journal, and SettingsError if its rows were only checked."""
+    """Raise JournalError if the folder `out` has no journal, and SettingsError if its rows were only checked."""
     if read_run_header(out).checked_only:
         raise SettingsError(
             f"{out} holds the result of a check, not a run.", hint=f"Run it: lightmeter run MANIFEST --out {out}"
@@ -286,7 +289,8 @@ async def open_session(
     Raises:
         JournalConflict: the journal is older than its run, or a copy; nothing was sent.
         JournalError: there is no run there, another process is running it, or the key's budget file is unusable.
-        SettingsError: the folder holds only checked rows; or the options name a service, and there is no key for it.
+        SettingsError: the folder holds only the rows of `lightmeter check`; or there is no key for the service that the
+            options name.
     """
     _must_hold_run(out)  # before a lock file is made
     with Journal(out) as journal:
@@ -299,7 +303,7 @@ async def open_session(
             run_clock, first = await _start_clock(journal, out, machine)
             connections = header.options.max_concurrency + _SPARE_CONNECTIONS
             endpoint = await stack.enter_async_context(open_endpoint(header.options, settings, out))
-            key = stack.enter_context(open_key_budget(settings, endpoint, header.run_id, out, run_clock))
+            key_budget = stack.enter_context(open_key_budget(settings, endpoint, header.run_id, out, run_clock))
             proxy = None if endpoint.embedded else settings.proxy  # the embedded service is on this machine
             client = Client(endpoint.base_url, endpoint.api_key, connections=connections, proxy=proxy)
             await stack.enter_async_context(client)
@@ -313,7 +317,7 @@ async def open_session(
                 clock=run_clock,
                 first_submission_id=first,
                 charges_final_s=settings.charges_final_s,
-                key=key,
+                key_budget=key_budget,
                 state_dir=settings.state_dir,
                 check=check,
                 max_per_host=settings.max_checks_per_host,
@@ -322,7 +326,10 @@ async def open_session(
 
 
 async def _start_clock(journal: Journal, out: Path, machine: SystemClock) -> tuple[RunClock, int]:
-    """Return (the clock of a new session, the number of its first request); store the present time in the journal."""
+    """Return (the clock of a new session, the number of its first request); store the present time in the journal.
+
+    `journal` is the open journal of the run in `out`; `machine` is the clock on which the new one is based.
+    """
     with open_read_only(out) as db:
         stored = get_meta(db).get(_ANCHOR_KEY)
         last = last_submission_id(db)

@@ -32,7 +32,7 @@ from lightmeter.facts.columns import OPTIONAL_TABLES, REVIEWS
 from lightmeter.journal.files import journal_path, snapshot_journal
 from lightmeter.journal.header import archived_runs, read_run_header
 from lightmeter.journal.queries.export import SubmissionRange, journal_mark, settled_ranges
-from lightmeter.journal.queries.latest_runs import build_latest_runs, share_items
+from lightmeter.journal.queries.latest_runs import build_latest_runs, has_shared_items
 from lightmeter.journal.store import open_read_only
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.query.duckdb_catalog import CATALOG, write_catalog
@@ -43,7 +43,7 @@ _SHARDS_EACH: Final = 4
 """Number of ranges of rows for each process of an export: several, because some ranges take longer than others."""
 
 MapShards: TypeAlias = Callable[[Callable[[Shard], dict[str, int]], Sequence[Shard]], Iterator[dict[str, int] | None]]
-"""Applies a function to shards, and yields the results in any order. None between them means nothing."""
+"""Function that applies a function to shards, and yields the results in any order; a yielded None is to be ignored."""
 
 _Ranges = tuple[tuple[ExportRun, SubmissionRange], ...]
 
@@ -61,9 +61,9 @@ def export_tables(
         whole: Write all tables anew, even if it would be enough to add new rows.
         processes: Most processes that share a large export. If more than one, `multiprocessing` imports the module
             `__main__` again in each, so a script must guard its top-level code.
-        map_shards: Applies a function to shards on the workers of a cluster, which must reach `out` by the same path,
-            such as `lightmeter.scale_out.executors.ShardExecutor.map`; `processes` is their number. They read copies
-            of the journals.
+        map_shards: Function that applies a function to shards on the workers of a cluster, such as
+            `lightmeter.scale_out.executors.ShardExecutor.map`; `processes` is then the number of workers. The workers
+            must reach `out` by the same path as this process; they read copies of the journals.
 
     Raises:
         JournalError: There is no run in `out`.
@@ -126,7 +126,7 @@ def _shares_items(runs: Sequence[ExportRun]) -> bool:
     """Whether the last run has an item (row of a manifest, by its id) that an older run has too."""
     *older, last = runs
     with open_read_only(last.folder) as db:
-        return share_items(db, [run.folder for run in older])
+        return has_shared_items(db, [run.folder for run in older])
 
 
 def _all_ranges(runs: Sequence[ExportRun], processes: int) -> list[_Ranges]:
@@ -174,7 +174,7 @@ def _export(
         runs: All runs of the output folder.
         ranges: The ranges of requests, one for each file.
         keep_others: Keep the files of other requests; if false, the new files replace all files of the tables.
-        map_shards: Applies a function to shards on a cluster; or a number of processes on this machine.
+        map_shards: Function that applies a function to shards on a cluster; or a number of processes on this machine.
     """
     rows: Counter[str] = Counter()
     exported = {run.folder: run for shard in ranges for run, _ in shard}.values()
@@ -201,7 +201,10 @@ def _export(
 
 
 def _for_cluster(shards: Sequence[Shard], shared: Path) -> list[Shard]:
-    """Return the shards with copies of all that they read, in a folder that the workers of a cluster reach."""
+    """Copy all that the shards read to the folder `shared`, which the workers of a cluster reach.
+
+    Return the shards, changed to read the copies.
+    """
     copies = {}
     for run in shards[0].all_runs:
         folder = shared / f"run-{run.position}"

@@ -32,7 +32,7 @@ _MARK: Final = "reviews"
 """Key in the lineage of the file: the state of the decisions in it."""
 
 MAX_CHANGES: Final = 10_000
-"""Changed items up to which the former file is copied, and only their decisions are read."""
+"""Most changed items for which the old file is copied with changes; for more, the table is written anew."""
 
 
 def export_reviews(out: Path) -> None:
@@ -78,9 +78,9 @@ def write_reviews(dataset: Dataset) -> int:
 
 
 def _update_table(dataset: Dataset) -> bool:
-    """Replace the table `reviews` by a copy to which newer decisions are added; return whether that was possible.
+    """Replace the table `reviews` in `dataset` by a copy with newer decisions; return whether that was possible.
 
-    It is not if the table is missing, broken or of another version, or if more than `MAX_CHANGES` items changed.
+    It is impossible if the table is missing, broken or of another version, or if more than `MAX_CHANGES` items changed.
     Copying a million decisions takes less than a second, but reading them from SQLite takes ten.
     """
     try:
@@ -98,7 +98,10 @@ def _update_table(dataset: Dataset) -> bool:
 
 
 def _with_changes(part: Path, changes: ReviewChanges) -> Iterator[pa.Table]:
-    """Yield the rows of a Parquet file of `reviews`, with those of changed items replaced by the newest decisions."""
+    """Yield the rows of the Parquet file `part` of the table `reviews`, brought up to date.
+
+    The rows of items in `changes` are left out; their newest decisions come at the end.
+    """
     changed = pa.array(changes.items, pa.string())
     for batch in read_batches(part):
         rows = pa.Table.from_batches([batch])
@@ -107,7 +110,10 @@ def _with_changes(part: Path, changes: ReviewChanges) -> Iterator[pa.Table]:
 
 
 def _write_table(dataset: Dataset, mark: ReviewMark, tables: Iterable[pa.Table]) -> int:
-    """Replace the table `reviews` by new rows, and store their version `mark` in it; return the number of rows."""
+    """Replace the table `reviews` in `dataset` by the rows in `tables`; return the number of rows.
+
+    `mark`, the version of the decisions, is stored in the new file.
+    """
     lineage = {"lightmeter": __version__, _MARK: list(mark)}
     with dataset.staging() as staging, open_parts(staging, 0, {REVIEWS: schema(REVIEWS)}, lineage) as parts:
         for table in tables:

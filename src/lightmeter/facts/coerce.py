@@ -15,12 +15,12 @@ def coerce_values(kind: str, values: Sequence[Any]) -> Sequence[Any]:
 
 
 def to_bool(value: Any) -> bool | None:
-    """Return a boolean unchanged, None for anything else."""
+    """Return `value` if it is a boolean, else None."""
     return value if isinstance(value, bool) else None
 
 
 def to_int_in_range(value: Any, low: int, high: int) -> int | None:
-    """Return a whole number from `low` to `high - 1`, including one written as 2.0 or "2"; None for anything else."""
+    """Return `value` if it is a whole number from `low` to `high - 1`, also one written as 2.0 or "2"; else None."""
     number = to_float(value)
     if number is None or not number.is_integer():
         return None
@@ -35,4 +35,7 @@ _COERCIONS: Final[dict[str, Callable[[Any], Any]]] = {
     "int32": lambda value: to_int_in_range(value, -(2**31), 2**31),
     "uint8": lambda value: to_int_in_range(value, 0, 2**8),
 }
-"""Kinds that are missing here (polygons, emotions, vectors, raw JSON) are built with the right type by `extract`."""
+"""Column type → function that converts a value to it, or returns None if the value does not fit.
+
+The other column types (polygons, emotions, vectors, raw JSON) need no conversion: `extract` returns the right type.
+"""

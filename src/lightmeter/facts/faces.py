@@ -1,7 +1,7 @@
 """Conversion of the faces in an answer of any known provider to columns of the table `faces`. Pure.
 
-The wire contract leaves the fields of a face open. Those of the known providers are read, whatever their case and
-underscores (`BoundingBox`, `bounding_box`); the others are in the column `raw` only.
+The specification of the service's answers leaves the fields of a face open. This module reads the fields that the known
+providers use, whatever their case and underscores (`BoundingBox`, `bounding_box`). The column `raw` has all fields.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def read_faces(faces: Sequence[FastFace] | Sequence[dict[str, Any]]) -> dict[str
 
 
 def _fast_face_columns(faces: Sequence[FastFace]) -> dict[str, Sequence[Any]]:
-    boxes = [_box_around([(corner.x, corner.y) for corner in face.bounding_poly.vertices]) for face in faces]
+    outlines = [face.bounding_poly.vertices for face in faces]
+    boxes = [_box_around([corner.x for corner in corners], [corner.y for corner in corners]) for corners in outlines]
     columns: dict[str, Sequence[Any]] = dict.fromkeys(FACE_COLUMNS, [None] * len(faces))
     columns |= zip(FACE_COLUMNS[:4], zip(*boxes, strict=True), strict=True)
     joy, sorrow = [face.joy_likelihood for face in faces], [face.sorrow_likelihood for face in faces]
@@ -51,8 +52,8 @@ def _fast_face_columns(faces: Sequence[FastFace]) -> dict[str, Sequence[Any]]:
     return columns | {"emotions": list(map(_emotion_scores, joy, sorrow, anger, surprise))}
 
 
-def _box_around(corners: Sequence[tuple[float, float]]) -> tuple[float, ...]:
-    across, down = zip(*corners, strict=True)
+def _box_around(across: Sequence[float], down: Sequence[float]) -> tuple[float, ...]:
+    """Return left, top, width and height of the corners with the coordinates `across` (x) and `down` (y)."""
     left, top = min(across), min(down)
     return left, top, max(across) - left, max(down) - top
 
@@ -75,7 +76,10 @@ def _values(fields: dict[str, Any]) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=1024)
 def _normalized_keys(keys: tuple[str, ...]) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Return names of fields in lowercase without underscores, and which of age, gender, emotion, box occur. Cached."""
+    """Return (the field names `keys` in lowercase without underscores, what these fields are about). Cached.
+
+    The second value has `age`, `gender`, `emotion` and `box`, each only if a field's name shows that it is about that.
+    """
     names = tuple(key.replace("_", "").casefold() for key in keys)
     topics = {topic for topic in ("age", "gender", "emotion") for name in names if name.startswith(topic)}
     topics |= {"emotion" for name in names if name in _LIKELIHOOD_EMOTIONS}
@@ -99,7 +103,8 @@ def _first(face: dict[str, Any], names: tuple[str, ...]) -> Any:
 def _box(face: dict[str, Any], fields: dict[str, Any], *, boxed: bool) -> tuple[float | None, ...]:
     """Return left, top, width and height of a face, in the unit of the answer (pixels, or 0 to 1).
 
-    They are read from fields such as `width` if the face has any (`boxed`), else computed from its corners.
+    They are read from fields such as `width` if the face has any (`boxed`), else computed from its corners; None if
+    missing. `fields` are the face's fields as in the answer, `face` has them under lowercase names without underscores.
     """
     found: tuple[float | None, ...] = (None,) * len(_SIDES)
     if boxed:
@@ -108,7 +113,7 @@ def _box(face: dict[str, Any], fields: dict[str, Any], *, boxed: bool) -> tuple[
         if None not in found:
             return found
     around = read_polygon(fields) or read_polygon({"bounding_poly": _first(face, ("boundingpoly", "fdboundingpoly"))})
-    return _box_around(around) if around else found
+    return _box_around(*zip(*around, strict=True)) if around else found
 
 
 def _age(face: dict[str, Any]) -> tuple[float | None, float | None]:
@@ -156,7 +161,10 @@ def _emotions(face: dict[str, Any]) -> list[tuple[str, float | None]] | None:
 
 
 def _shares(answered: dict[str, Any]) -> dict[str, float | None]:
-    """Return name → score 0 to 1, from words such as `VERY_LIKELY` or numbers; if any exceeds 1, all are per cent."""
+    """Return name → score, 0 to 1, from `answered`: name → likelihood word such as `VERY_LIKELY`, or number.
+
+    If any number exceeds 1, all numbers are taken as per cent.
+    """
     scores = {name: to_float(value) for name, value in answered.items()}
     in_per_cent = any(score is not None and score > 1 for score in scores.values())
     scale = _PER_CENT if in_per_cent else 1.0

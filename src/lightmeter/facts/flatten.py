@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from lightmeter.facts.answer_assets import frame_number, listed_assets
 from lightmeter.facts.columns import FACT_TABLES
@@ -20,9 +20,6 @@ from lightmeter.facts.fast_decode import KEYED_TABLES, FastFeatures, decode_answ
 from lightmeter.facts.lenient_decode import decode_answer_lenient, json_text, read_entries
 from lightmeter.facts.lenient_json import loads_lenient
 
-_PICTURES_AT_ONCE: Final = 24
-"""Images and frames whose entries become columns together: few enough that they are in the processor's cache."""
-
 
 class ItemRef(NamedTuple):
     """A manifest row, and which image or video in the answer to its request belongs to it.
@@ -30,8 +27,9 @@ class ItemRef(NamedTuple):
     Attributes:
         item_id: The row's id.
         url: The row's URL or path, as in the manifest.
-        asset: Position of its image or video in `all.assets` of the answer; None when the answer has none for it.
-        frame: The frame that was sent in place of the row, a video; None if the row was sent as it is.
+        asset: Position of its image or video in `all.assets` of the answer; None if the answer does not contain it.
+        frame: Number of the frame that was sent in place of the row's video, among the captured frames, from 0; None if
+            the image or the whole video was sent.
     """
 
     item_id: str
@@ -46,8 +44,8 @@ class AnswerContext(NamedTuple):
     Attributes:
         run_id: Id of the run that sent the request.
         request_id: The service's id of the request; None means the id that the answer states.
-        role: Parameter `role` of the request; None means the one that the answer states.
-        language: Language of the request; None means the one that the answer states.
+        role: Persona that the request asked to write descriptions; None means the one that the answer states.
+        language: Language that the request asked for in descriptions; None means the one that the answer states.
     """
 
     run_id: str
@@ -69,10 +67,15 @@ class Flattener:
         self._keys: list[RowKey] = []
 
     def add_answer(self, raw: bytes, items: Sequence[ItemRef], context: AnswerContext) -> None:
-        """Add the facts and errors in the bytes of one answer to the manifest rows `items`.
+        """Add rows for the facts and errors in one answer.
 
-        Rows that share an image or video get a copy of its facts each. Facts about a video frame get the frame's
-        number. An answer that is not a JSON object adds nothing.
+        Rows of the manifest that share an image or video get a copy of its facts each. Facts about a video frame get
+        the frame's number. An answer that is not a JSON object adds nothing.
+
+        Args:
+            raw: The bytes of the answer.
+            items: The manifest rows of the request.
+            context: What is known about the request.
         """
         answer = decode_answer_fast(raw)
         if answer is None:
@@ -103,8 +106,6 @@ class Flattener:
     def _add_picture(self, features: FastFeatures, key: RowKey) -> None:
         self._pictures.append(features)
         self._picture_keys.append(self._add_key(key))
-        if len(self._pictures) >= _PICTURES_AT_ONCE:
-            self._flush_pictures()
 
     def _flush_pictures(self) -> None:
         pictures, self._pictures = self._pictures, []
@@ -121,7 +122,7 @@ class Flattener:
 
         Args:
             table: The table.
-            keys: Number of each picture in the batch.
+            keys: For each picture the position of its `RowKey` in `FactRows.keys`.
             features: For each picture the JSON of the feature in its answer, an array or an object of any shape.
         """
         entries, counts = _all_entries(features, keyed=table in KEYED_TABLES)
@@ -164,9 +165,13 @@ class Flattener:
     def _add_errors(
         self, request: tuple[Any, Any], errors: Any, items: Sequence[ItemRef], context: AnswerContext
     ) -> None:
-        """Add a row to the table `errors` for each error in an answer's `all.errors`.
+        """Add a row to the table `errors` for each error in an answer.
 
-        `request` is the request id and the back ends that the answer states.
+        Args:
+            request: A pair that the answer states: the request id, and the names of the request's back ends.
+            errors: The value of `all.errors` in the answer, of any type.
+            items: The manifest rows of the request.
+            context: What is known about the request.
         """
         answered_id, backends = request
         request_id = context.request_id if context.request_id is not None else answered_id
@@ -208,9 +213,10 @@ def _frame_key(item: ItemRef, index: Any, position: int, context: AnswerContext,
 
 
 def _backend_in(message: str, backends: Any) -> str | None:
-    """Return the only one of `backends`, those of the request, that an error message names; else None.
+    """Return the back end that an error message names; None if it names none or several of `backends`.
 
-    If the request named no back ends, the prefix of a message `name: text` is taken as the back end.
+    `backends` are the back ends of the request. If the request named none, `name` is returned for a message of the form
+    `name: text`.
     """
     if not backends:
         prefix = re.match(r"([a-z][a-z0-9]*): ", message)
@@ -222,7 +228,10 @@ def _backend_in(message: str, backends: Any) -> str | None:
 
 
 def _item_in(message: Any, items: Sequence[ItemRef]) -> ItemRef | None:
-    """Return the manifest row that an error is about: the only one, or the only one whose URL stands in the message."""
+    """Return the manifest row that an error is about: the only one, or the only one whose URL stands in the message.
+
+    `items` are the manifest rows of the request. Return None if it may be any of several.
+    """
     if len(items) == 1:
         return items[0]
     named = [item for item in items if item.url and isinstance(message, str) and item.url in message]

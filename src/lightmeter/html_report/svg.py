@@ -76,7 +76,7 @@ _RC_PARAMS: Final[Any] = {
 _NO_METADATA: Final[dict[str, Any]] = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 
 _rc_params_lock: Final = threading.Lock()
-"""matplotlib's settings are global to the process."""
+"""Protects the settings of matplotlib, which are global to the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,10 @@ class Canvas:
         return Markup(ET.tostring(root, encoding="unicode"))  # noqa: S704 (serialised, so escaped)
 
     def _adapt(self, root: ET.Element) -> None:
-        """Prepare matplotlib's SVG for an HTML page, in place: drop size, styles and ids; replace text placeholders."""
+        """Change `root`, an SVG element by matplotlib, so that it fits into an HTML page.
+
+        Its size, style sheets, namespaces and the ids of its groups are removed; placeholders become texts and colors.
+        """
         del root.attrib["width"], root.attrib["height"]  # the page sets the size
         for defs in root.findall("{*}defs"):
             for sheet in defs.findall("{*}style"):  # report.css has these rules

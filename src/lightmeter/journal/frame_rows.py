@@ -1,8 +1,9 @@
 """Rows of the journal's table `items` that are frames of a video, sent as images of their own (`--video frames`).
 
 A video in frame mode has one row of the manifest and one more row for each frame to be sent. The row of a frame has a
-status, a request and an answer as any image. The numbers (`seq`) of these rows start at `FIRST_FRAME_SEQ`, above all
-rows of the manifest, and give the video's row and the frame. A trigger of the schema sets the status of the video.
+status, a request and an answer, like the row of an image. The number (`seq`) of a frame's row encodes the number of the
+video's row and the number of the frame; it is at least `FIRST_FRAME_SEQ`, above all rows of the manifest. A trigger of
+the schema derives the status of the video from its frames.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ ROW_OF: Final = f"iif({{0}} < {FIRST_FRAME_SEQ}, {{0}}, ({{0}} - {FIRST_FRAME_SE
 """SQL: the number of the manifest's row that `{0}`, the number of a row, belongs to."""
 
 FRAME_OF: Final = f"iif({{0}} < {FIRST_FRAME_SEQ}, NULL, ({{0}} - {FIRST_FRAME_SEQ}) % {FRAMES_PER_ROW})"
-"""SQL: the frame that the row with number `{0}` is; null for a row of the manifest."""
+"""SQL: the frame number of the row with number `{0}`; null for a row of the manifest."""
 
 HAS_FRAMES: Final = (
     f"({{0}}.kind IS 'video' AND EXISTS (SELECT 1 FROM {{1}}items x WHERE x.seq {FRAME_SEQS.format('{0}.seq')}))"  # noqa: S608 (our own words)
@@ -32,25 +33,30 @@ HAS_FRAMES: Final = (
 """SQL: whether row `{0}` is a video whose frames are sent in its place; `{1}` is empty, or the database and a dot."""
 
 IS_ROW: Final = f"seq < {FIRST_FRAME_SEQ}"
-"""SQL: the row of `items` is one of the manifest, not a frame of a video."""
+"""SQL: whether the row of `items` is a row of the manifest, not a frame of a video."""
 
 IS_SENT: Final = f"NOT {HAS_FRAMES.format('items', '')}"
-"""SQL: the row of `items` is sent, or would be, as it is: it is no video whose frames are sent in its place."""
+"""SQL: whether the row of `items` itself is sent; false for a video whose frames are sent in its place."""
 
 SEND_ORDER: Final = f"coalesce(send_order, {ROW_OF.format('seq')})"
-"""SQL: the place of a row of `items` in the order in which rows are sent; the index `items_by_status` has it.
+"""SQL: the place of a row of `items` in the order in which rows are sent; the index `items_by_status` contains it.
 
-A frame has the place of its video: a range of places always has all frames of a video or none.
+A frame has the place of its video, so a range of places contains either all frames of a video or none.
 """
 
 
 def frame_seq(seq: int, frame: int) -> int:
-    """Return the number of the row of a video's frame; `seq` is the number of the video's row."""
+    """Return the number of the row of a video's frame.
+
+    Args:
+        seq: Number of the video's row, from 0.
+        frame: Number among the frames that the service would analyze of the whole video, from 0.
+    """
     return FIRST_FRAME_SEQ + seq * FRAMES_PER_ROW + frame
 
 
 def frame_of(seq: int) -> int | None:
-    """Return the frame number of row `seq` if the row is a frame of a video; None if it is a row of the manifest."""
+    """Return the frame number (`frame` of `frame_seq`) of row `seq`; None if the row is one of the manifest."""
     return None if seq < FIRST_FRAME_SEQ else (seq - FIRST_FRAME_SEQ) % FRAMES_PER_ROW
 
 

@@ -1,11 +1,11 @@
 """A ledger of the credits that all runs on this machine spend with one API key in a period: one SQLite file for all.
 
-A run writes its totals here, not the changes, and it reserves the price of a request here before it sends the request.
-So a killed process leaves totals that are too high, never too low. The next run corrects them from the journal of the
-killed one.
+A run writes its total credits here, not single charges, and it reserves the price of a request here before it sends
+the request. So a killed process leaves totals that are too high, never too low. The next run corrects these totals from
+the journal of the killed run.
 
-An account is a key, however the address of its service is spelled. A clock that is set back does not begin a new
-period: totals count in the latest period of the same length in which the account was used.
+Each API key is one account, whatever the URL of the service. If the machine's clock is set back, no earlier period
+begins again: totals count in the latest period of the same length in which the account was used.
 """
 
 from __future__ import annotations
@@ -108,12 +108,12 @@ class KeyLedger:
             self._db.execute("UPDATE runs SET process = '' WHERE account = ? AND run_id = ?", (account, run_id))
             self._db.close()
 
-    def record(self, period: str, totals_: RunTotals, cap: int | None = None) -> bool:
+    def record(self, period: str, totals: RunTotals, cap: int | None = None) -> bool:
         """Write this run's credits unless the credits of all runs would exceed `cap`; return whether they were written.
 
         Args:
             period: The current period, such as `2026-03`; a later one counts instead if the key was used in it already.
-            totals_: Credits that the run has paid since it began, and reserves now.
+            totals: Credits that the run has paid since it began, and reserves now.
             cap: Budget of the account in the period, in credits; with None the totals are always written.
         """
         account, run_id = self._run
@@ -126,7 +126,7 @@ class KeyLedger:
                     "(SELECT coalesce(min(paid_before), ?6) FROM runs WHERE run_id = ?3 AND period = ?2 "
                     "AND substr(account, 1, 4) <> ?8), ?6, ?7) ON CONFLICT DO UPDATE SET folder = excluded.folder, "
                     "process = excluded.process, paid = max(paid, excluded.paid), held = excluded.held",
-                    (account, latest, run_id, self._folder, self._process, totals_.paid, totals_.held, _KEY_PREFIX),
+                    (account, latest, run_id, self._folder, self._process, totals.paid, totals.held, _KEY_PREFIX),
                 )
                 if cap is not None:
                     self._check_cap(latest, cap)
@@ -166,7 +166,7 @@ class KeyLedger:
                 )
                 self._db.execute("DELETE FROM runs WHERE account = ?", (former,))
 
-    def replace_former_runs(self, former: Collection[str], period: str, totals_: RunTotals) -> None:
+    def replace_former_runs(self, former: Collection[str], period: str, totals: RunTotals) -> None:
         """Record the credits of this run under its current id instead of the ids that it had before.
 
         A run gets another id when the user continues it from a restored journal.
@@ -174,7 +174,8 @@ class KeyLedger:
         Args:
             former: Ids that the run had before.
             period: The current day, week or month, such as `2026-03`.
-            totals_: Credits of this run, including those spent under a former id that are not in the journal.
+            totals: Credits of this run, including credits that it spent under a former id and that the restored
+                journal does not contain.
         """
         account, run_id = self._run
         with self._errors_translated(), sqlite.write_transaction(self._db):
@@ -183,7 +184,7 @@ class KeyLedger:
                 self._db.execute(
                     "UPDATE OR IGNORE runs SET run_id = ?, paid = ?, held = ? "
                     "WHERE account = ? AND period = ? AND run_id = ? AND folder = ?",
-                    (run_id, totals_.paid, totals_.held, account, latest, former_id, self._folder),
+                    (run_id, totals.paid, totals.held, account, latest, former_id, self._folder),
                 )
 
     def spent(self, period: str) -> int:
@@ -198,17 +199,19 @@ class KeyLedger:
                 raise _CapExceeded
 
     def correct_earlier_runs(self, period: str) -> None:
-        """Release the credits that the ledger reserves for earlier runs of this folder in `period`, such as `2026-03`.
+        """Replace the ledger's credits for earlier runs of this folder by those in their journals.
 
-        Requests of unknown charge have moved from those runs to this run, for which their credits are reserved.
+        Requests with an unknown charge have moved from the earlier runs to this run, which reserves their credits. So
+        the ledger must not also reserve them for the earlier runs. `period` is the current one, such as `2026-03`.
         """
         with self._errors_translated(), sqlite.write_transaction(self._db):
             self._correct_dead_runs(self.latest_period(period), self._folder)
 
     def _correct_dead_runs(self, period: str, only: str | None = None) -> None:
-        """For runs whose process has ended, replace the credits in the ledger by those in the runs' journals.
+        """For other runs whose process has ended, replace the credits in the ledger by those in the runs' journals.
 
-        `only` is a folder: then only its runs are corrected.
+        Only the credits of `period` (such as `2026-03`) are replaced. Credits paid are never lowered. If `only`
+        is a folder, only runs with this output folder are corrected; if it is None, all are.
         """
         account, run_id = self._run
         query = "SELECT run_id, folder, process FROM runs WHERE account = ? AND period = ? AND run_id <> ?"
@@ -226,7 +229,10 @@ class KeyLedger:
 
 
 def _read_journal_totals(folder: Path, run_id: str) -> tuple[int, int] | None:
-    """Return the credits (paid, reserved) in the journal of a run; None if the journal is missing or unreadable."""
+    """Return the credits (paid, reserved) in the journal of a run; None if the journal is missing or unreadable.
+
+    The journal is in `folder`, the output folder of the run, or in a subfolder `runs/RUN_ID` if a later run followed.
+    """
     for place in (folder, folder / "runs" / run_id):  # a finished run is archived when the next one starts
         try:
             with open_read_only(place) as journal:

@@ -131,8 +131,9 @@ def file_set(location: Location) -> FileSet | None:
     """Return the files of a folder, glob, media file or tar; None for another file, such as CSV, and standard input.
 
     Raises:
-        ManifestError: no file matches a glob, or the files are both media and Parquet, or none of the kinds; or a tar
-            is compressed, or has a key in its URI.
+        ManifestError: no file matches a glob; the files are both media and Parquet; no file is media, Parquet or a tar;
+            a tar is compressed; the files are images and videos on a remote file system; the folder is a Delta table;
+            or the location cannot be read.
     """
     _check_tar(location)
     try:
@@ -184,7 +185,10 @@ def _open_folder(location: Location, uri: str) -> tuple[Any, str]:
 
 
 def _remote_names(filesystem: Any, base: str) -> Iterator[str]:
-    """Yield the sorted paths, relative to `base`, of all files below a folder of a remote file system."""
+    """Yield the sorted paths, relative to the folder `base`, of all files below it.
+
+    Hidden files and folders (`.name`) are left out. `filesystem` is a remote `pyarrow.fs.FileSystem`.
+    """
     from pyarrow import fs  # noqa: PLC0415 (Arrow only where needed)
 
     found = filesystem.get_file_info(fs.FileSelector(base, allow_not_found=True, recursive=True))
@@ -197,23 +201,25 @@ def _check_tar(location: Location) -> None:
     if name.lower().endswith((".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2")):
         raise ManifestError(
             f"{location.name}: this tar is compressed, so its files cannot be read one by one",
-            hint="Unpack it to a .tar: media are compressed by themselves.",
+            hint="Unpack it to a .tar: pictures and videos are compressed already.",
         )
 
 
 def _select_files(location: Location, found: FileSet) -> FileSet:
-    """Return the pictures and videos, the Parquet files, or the tars among the files of a folder or a glob.
+    """Return those of `found`, the files of the folder or glob `location`, that make up a manifest.
+
+    These are the Parquet files, the pictures and videos, or, if there are neither, the tars.
 
     Raises:
-        ManifestError: the files are both media and Parquet, or none of the kinds, or images and videos on a remote file
-            system, or tars at a URI with a key.
+        ManifestError: the files are both media and Parquet; no file is media, Parquet or a tar; the files are images
+            and videos on a remote file system; or the folder is a Delta table.
     """
     media, parquet, tars, others = 0, 0, 0, 0
     example = ""
     for name in found.list_names():
         if "_delta_log" in name.split("/"):
             raise ManifestError(
-                f"{location.name}: this is a Delta table, whose files are not all its rows",
+                f"{location.name}: this is a Delta table: its log, not its folder, says which files belong to it",
                 hint="Read it first: lightmeter.plan(deltalake.DeltaTable(…).to_pyarrow_table())",
             )
         if _is_parquet(name):
@@ -266,7 +272,10 @@ def _is_parquet(name: str) -> bool:
 
 
 def _list_files(folder: Path, base: Path, max_depth: int | None = None) -> Iterator[str]:
-    """Yield the sorted paths, relative to `base`, of all files in a folder, `max_depth` levels deep (None: all)."""
+    """Yield the sorted paths, relative to `base`, of all files in `folder`, `max_depth` levels deep (None: all).
+
+    Hidden files and folders (`.name`), links to folders, and subfolders that contain a journal are left out.
+    """
     with os.scandir(folder) as entries:
         found = sorted((f"{entry.name}/" if entry.is_dir() else entry.name, entry.is_symlink()) for entry in entries)
     if folder != base and any(name == _JOURNAL for name, _ in found):
@@ -281,7 +290,10 @@ def _list_files(folder: Path, base: Path, max_depth: int | None = None) -> Itera
 
 
 def _list(base: Path, patterns: list[tuple[str, ...]]) -> Iterator[str]:
-    """Yield the sorted paths, relative to `base`, of files below it that are no deeper than `patterns` can match."""
+    """Yield the sorted paths, relative to `base`, of files below it that are no deeper than `patterns` can match.
+
+    The files need not match. `patterns` are globs relative to `base`, each split at `/`.
+    """
     if base.is_dir():
         is_deep = any("**" in pattern for pattern in patterns)
         yield from _list_files(base, base, None if is_deep else max(map(len, patterns)))
@@ -303,7 +315,10 @@ def _glob_files(patterns: list[tuple[str, ...]], names: _Names) -> Iterator[str]
 
 
 def _matches_pattern(parts: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
-    """Whether a path matches a glob, both split at `/`; `**` matches any folders, and as the last part also files."""
+    """Whether the path `parts` matches the glob `patterns`, both split at `/`.
+
+    `**` matches any folders, and as the last part also files.
+    """
     if not patterns:
         return not parts
     first, *rest = patterns

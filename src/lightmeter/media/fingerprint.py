@@ -32,7 +32,10 @@ _MIN_CORRELATION_TO_ALIGN: Final = 0.6
 _FLAT_LEVELS: Final = 4
 _MAX_FLAT_SHARE: Final = 0.5
 _MIN_CORRELATION_OF_GRAPHICS: Final = 0.9985
-"""In graphics, more than half of the cells equal their neighbors. Logos with different words correlate by 0.998."""
+"""Least correlation of the lumas of two graphics that look the same: logos with different words correlate by 0.998.
+
+A picture counts as a graphic if more than half of its cells equal their neighbors.
+"""
 
 _MAX_CHROMA_DIFFERENCE: Final = 3.5
 _MAX_COLOR_CAST: Final = 8.0
@@ -62,7 +65,10 @@ def fingerprint(rgb: NDArray[np.uint8]) -> bytes | None:
 
 
 def looks_same(first: bytes, second: bytes) -> bool:
-    """Whether two pictures look the same, by their fingerprints; one may be a crop of the other by 10 % or less."""
+    """Whether two pictures with these fingerprints look the same; one may be the other with its edges slightly cropped.
+
+    The result is True for most crops by 2 % or 5 %, and False for most crops by 10 %.
+    """
     lumas, chromas = zip(_channels(first), _channels(second), strict=True)
     if not _has_same_colors(*chromas):
         return False
@@ -103,7 +109,8 @@ def _has_same_colors(first: Floats, second: Floats) -> bool:
 def _crop_matrices() -> Floats:
     """Return matrices that cut a part out of a row or column of 24 brightness cells and stretch it to 24 cells.
 
-    The first two axes of the array are the length of the part and its position.
+    The axes of the array: length of the part (index in `_CROP_SIDES`), number of its position (0 to
+    `_CROP_STEPS` - 1), cell of the stretched part, cell of the whole row or column.
     """
     matrices = []
     for side in _CROP_SIDES:

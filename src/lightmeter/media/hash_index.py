@@ -21,7 +21,10 @@ TAIL_HASHES: Final = 32_768
 """Number of the newest hashes that are compared one by one; that takes less time than a search in bands."""
 
 BYTES_PER_HASH: Final = 24
-"""Memory of one hash: the hash and its position in the order of each band. While it grows, twice as much is used."""
+"""Memory of one hash in bytes: the hash and its position in the order of each band.
+
+An index that grows needs up to twice as much for a moment.
+"""
 
 
 class HashIndex:
@@ -44,7 +47,7 @@ class HashIndex:
         return self._count
 
     def add(self, bits: int) -> None:
-        """Add a hash to the index; hashes are numbered from 0 in the order in which they are added."""
+        """Add the hash `bits` to the index; hashes are numbered from 0 in the order in which they are added."""
         if self._count == len(self._hashes):
             self._hashes = np.concatenate([self._hashes, np.empty_like(self._hashes)])
         self._hashes[self._count] = bits
@@ -53,13 +56,13 @@ class HashIndex:
             self._add_block(self._count - TAIL_HASHES)
 
     def _add_block(self, start: int) -> None:
-        """Make a `_Block` of the hashes from number `start` on; merge earlier blocks into it that are not longer."""
+        """Make a `_Block` of the hashes from number `start` on, merged with the last blocks that are not longer."""
         while self._blocks and self._blocks[-1].length <= self._count - start:
             start = self._blocks.pop().start
         self._blocks.append(_Block(self._hashes[start : self._count], start))
 
     def search(self, bits: int) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
-        """Return the numbers of all hashes within the radius of the hash `bits`, ascending, and their distances."""
+        """Return the numbers of all hashes within the radius of `bits`, ascending, and their distances in bits."""
         value = np.uint64(bits)
         tail = self._count - self._count % TAIL_HASHES
         candidates = [block.candidates(value, self._masks) for block in self._blocks]
@@ -92,7 +95,14 @@ class _Block:
             self._offsets.append(np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32))
 
     def candidates(self, value: np.uint64, masks: list[NDArray[np.uint16]]) -> NDArray[np.uint32]:
-        """Return the numbers of hashes with a 16-bit band like one of `value`, up to bit flips `masks`; some repeat."""
+        """Return which hashes of this block have a 16-bit band that nearly equals the same band of `value`.
+
+        Each is returned as its number in the whole `HashIndex`. A number may occur several times.
+
+        Args:
+            value: The hash to search for.
+            masks: For each of the four bands, the differences (XOR) that count as nearly equal, from `_band_masks`.
+        """
         found = []
         for order, offsets, band, band_masks in zip(
             self._orders, self._offsets, _band_values(np.atleast_1d(value)), masks, strict=True

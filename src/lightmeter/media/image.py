@@ -64,7 +64,7 @@ _BAND_ROWS: Final = 256
 _SHARP: Final = Image.Resampling.LANCZOS
 
 _SOURCE_SIDE: Final = 1024
-"""Least pixels of the shorter side of an image that is shrunk before transforms; four times that of a model's input."""
+"""Least shorter side, in pixels, to which an image is shrunk before transforms: four times that of a model's input."""
 
 _WEBP_HEADER_BYTES: Final = 30
 _WEBP_HAS_EXIF: Final = 0x08
@@ -72,7 +72,7 @@ _GIF_EXTENSION, _GIF_IMAGE = 0x21, 0x2C
 _GIF_HAS_COLOR_TABLE: Final = 0x80
 
 _BLANK_SHARE: Final = 0.001
-"""Largest fraction of points of a blank image that may differ more; with a line of small print, more points do."""
+"""Largest fraction of a blank image's points that differ from the median color; a line of small print exceeds it."""
 _BLANK_GRID: Final = 256
 """Number of compared points along each side."""
 
@@ -170,10 +170,11 @@ def load_rgb(content: bytes, *, max_side: int | None = None) -> NDArray[np.uint8
 
 
 def load_rgb_and_levels(content: bytes, max_side: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Decode an image as `load_rgb` does, quicker and less sharp; also return the histogram of its stored values.
+    """Decode an image to an array, RGB and upright, of at most `max_side` pixels a side; also return a histogram.
 
-    The histogram has one row of 256 numbers for each channel: one for a gray picture, three for others. It counts
-    at most `max_side` x `max_side` points of the picture before it is shrunk, because shrinking mixes the values.
+    This is quicker than `load_rgb`, but less sharp. The histogram of the stored values has one row of 256 numbers for
+    each channel: one for a gray picture, three for others. It counts at most `max_side` x `max_side` points of the
+    picture before it is shrunk, because shrinking mixes the values.
 
     Raises:
         UnsupportedMedia, BrokenMedia, MediaTooLarge: as `load_rgb`.
@@ -189,13 +190,13 @@ def load_rgb_and_levels(content: bytes, max_side: int) -> tuple[NDArray[np.uint8
 
 
 def _reduce(picture: Image.Image, least_side: int) -> Image.Image:
-    """Return a picture shrunk by the largest integer factor that keeps `least_side` pixels of its longer side."""
+    """Return a picture shrunk by the largest integer factor that leaves its longer side `least_side` or more pixels."""
     factor = max(picture.size) // least_side
     return picture.reduce(factor) if factor > 1 else picture
 
 
 def load_views(content: bytes, views: Iterable[InputTransform]) -> dict[InputTransform, NDArray[np.uint8]]:
-    """Decode an image once, as `load_rgb` does, and apply several transforms; return a read-only array for each.
+    """Decode an image once, as `load_rgb` does, and apply the transforms `views`; return transform → read-only array.
 
     A large image is first shrunk by an integer factor that depends only on the image, so that each result is
     independent of the other transforms.
@@ -213,9 +214,10 @@ def load_views(content: bytes, views: Iterable[InputTransform]) -> dict[InputTra
 def _load_picture(
     content: bytes, draft_side: int | None, *, fits_longer_side: bool = False
 ) -> Iterator[tuple[Image.Image, Image.Transpose | None]]:
-    """Decode an image; yield it and the rotation to turn it upright.
+    """Decode an image; yield it and the rotation to turn it upright (None: it is upright).
 
-    A JPEG is decoded smaller if its shorter (`fits_longer_side`: its longer) side keeps `draft_side` pixels.
+    A large JPEG is decoded at a reduced size, which is faster. Its shorter side (with `fits_longer_side`, its longer
+    side) then has at least `draft_side` pixels. If `draft_side` is None, it is decoded at full size.
     """
     with _open_picture(content) as picture:
         width, height = picture.size

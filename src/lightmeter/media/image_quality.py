@@ -26,7 +26,7 @@ _WEIGHTS: Final = (0.241, 0.691, 0.068)
 
 _BRIGHT_SHARE, _DARK_SHARE = 0.99, 0.05
 _BRIGHTNESS_GRID: Final = 128
-"""Least points along each side in which brightness is measured, where the picture has so many."""
+"""Least number of points along each side at which brightness is measured; a smaller picture is measured in full."""
 
 _BITS_OF_FULL_INFORMATION: Final = 10.0
 _EDGE_SIDE: Final = 64
@@ -61,7 +61,7 @@ def measure_quality(rgb: NDArray[np.uint8], levels: NDArray[np.int64] | None = N
 
     Args:
         rgb: The picture, height x width x 3; the measures take about a millisecond at 256 x 256 pixels.
-        levels: Histogram of the stored picture, 256 numbers for each channel; None means that of `rgb`.
+        levels: Histogram of the stored picture, 256 numbers for each channel; None means the histogram of `rgb`.
     """
     channels = to_channels(rgb)
     histogram = _histogram(channels)
@@ -78,7 +78,10 @@ def measure_quality(rgb: NDArray[np.uint8], levels: NDArray[np.int64] | None = N
 
 
 def differing_share(rgb: NDArray[np.uint8]) -> float:
-    """Return the share of pixels with a channel that is more than `BLANK_LEVELS` (of 255) from its median."""
+    """Return the share of pixels, 0 to 1, whose color differs from the picture's median color.
+
+    A color differs if one of its channels is more than `BLANK_LEVELS` (of 255) from the median of that channel.
+    """
     return _differing_share(rgb, _histogram(to_channels(rgb)))
 
 
@@ -111,7 +114,10 @@ def _color_difference(channels: Sequence[NDArray[np.uint8]]) -> int:
 
 
 def _information(histogram: NDArray[np.int64]) -> float:
-    """Return the entropy of all levels of all channels together, divided by 10 bits; at most 1."""
+    """Return the entropy of all levels of all channels together, divided by 10 bits; at most 1.
+
+    `histogram` has the number of pixels of each of 256 levels, for each channel.
+    """
     shares = histogram[histogram > 0] / histogram.sum()
     return min(1.0, float(-(shares * np.log2(shares)).sum()) / _BITS_OF_FULL_INFORMATION)
 

@@ -31,7 +31,10 @@ MAX_RECENT_CHARGES: Final = 2000
 
 
 def price_key_of(kinds: Sequence[str | None]) -> str:
-    """Return the kind of a request, by which prices are learned: `image` or `video` if all rows are, or `unknown`."""
+    """Return the kind of a request, by which prices differ: `image` or `video` if all its rows are, else `unknown`.
+
+    `kinds` are the media types of its rows: image, video or None (unknown).
+    """
     kind = kinds[0] if len(set(kinds)) == 1 else None
     return kind if kind in _KINDS else _UNKNOWN
 
@@ -106,9 +109,9 @@ class RequestPrices:
         return max(1, pictures * each, first if first > by_table else 0)
 
     @property
-    def retry_price_known(self) -> bool:
-        """Whether the price of a retry (`--ask` after an invalid answer) is known; else retries are sent singly."""
-        return self.trusted or self._retries > 0
+    def must_learn_retry_price(self) -> bool:
+        """Whether retries (`--ask` after an invalid answer) must be sent one at a time, to learn their price."""
+        return not self.trusted and self._retries == 0
 
     def observe_retry(self, pictures: int | None, paid: int) -> None:
         """Learn the price of retries (second requests, after an invalid answer to `--ask`) from the charge of a retry.
@@ -119,33 +122,39 @@ class RequestPrices:
         self._max_retry_credits = max(self._max_retry_credits, -(-paid // max(1, pictures or 1)))
 
     @property
-    def price_known(self) -> bool:
-        """Whether images may be sent in one request: their price is known, or many answers did not show a price."""
+    def must_learn_price(self) -> bool:
+        """Whether requests must be sent one at a time, to learn the price.
+
+        False if the price is known, or if `MAX_UNPRICED_ANSWERS` answers did not show a price.
+        """
         learned = any(self.learner.knows(kind) for kind in _KINDS)
-        return self.trusted or learned or self.unpriced_answers >= MAX_UNPRICED_ANSWERS
+        return not (self.trusted or learned or self.unpriced_answers >= MAX_UNPRICED_ANSWERS)
 
     @property
     def unpriced_answers(self) -> int:
         """Number of answers from which no price could be learned: without a charge, or with an error."""
         return self._unpriced.total()
 
-    def observe_unpriced(self, names: Sequence[str | None]) -> None:
-        """Count an answer with an error or without a charge, which shows no price; `names`: media type of each row."""
-        self._unpriced[price_key_of(names)] += 1
+    def observe_unpriced(self, kinds: Sequence[str | None]) -> None:
+        """Count an answer with an error or without a charge, which shows no price.
 
-    def observe(self, names: Sequence[str | None], frames: FrameRange, paid: int) -> str | None:
+        `kinds` are the media types of its rows: image, video or None (unknown).
+        """
+        self._unpriced[price_key_of(kinds)] += 1
+
+    def observe(self, kinds: Sequence[str | None], frames: FrameRange, paid: int) -> str | None:
         """Learn the price of requests from a charge, and return a sentence about it if it contradicts earlier charges.
 
         A charge of 0 is ignored, because the next request may cost something.
 
         Args:
-            names: Media type (image, video or None) of each row of the request.
-            frames: Images and video frames that were charged.
+            kinds: Media type of each row of the request: image, video or None (unknown).
+            frames: Number of images and video frames that were charged.
             paid: Credits charged.
         """
         if not paid:
             return None
-        charge = (price_key_of(names), frames, paid)
+        charge = (price_key_of(kinds), frames, paid)
         if self._charge_counts[charge] >= AGREEING_AFTER_CHANGE:  # a charge seen so often teaches nothing new
             return None
         drift = self.learner.observe(Charge(*charge))

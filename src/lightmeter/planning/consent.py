@@ -1,4 +1,4 @@
-"""What a run needs the user's consent for, and warnings about providers that charge an account of their own."""
+"""What a run needs the user's consent for, and warnings about providers (such as OpenAI) that charge the user too."""
 
 from __future__ import annotations
 
@@ -19,16 +19,23 @@ _HINT: Final = (
 
 
 def provider_notes(rates: RateTable, options: Options, settings: Settings) -> Iterator[str]:
-    """Yield a warning for each provider, such as OpenAI, that the embedded service would call for money."""
+    """Yield a warning for each back end that is a provider, such as OpenAI, and charges the user besides the credits.
+
+    Only the embedded service calls providers with the user's own keys: yield nothing for other services. `rates`, the
+    price table, says which back ends are local; all others in it are providers.
+    """
     if not is_embedded(options, settings):
         return
     for name in options.backends:
         if name in rates.rates and name not in rates.local:
-            yield f"{name} is a provider: pictures are sent to it, and it charges its own account beside these credits."
+            yield f"{name} is a provider: pictures are sent to it, and it charges your account with it besides credits."
 
 
 def consent_needed(options: Options, settings: Settings, service: ServiceInfo) -> tuple[str, ...]:
-    """Return what the user must allow before a run, a sentence each; empty if the service is the embedded one."""
+    """Return what the user must allow before a run, a sentence each; empty if the service is the embedded one.
+
+    `service` says which back ends are used if the options name none.
+    """
     if is_embedded(options, settings):
         return ()
     needed = []

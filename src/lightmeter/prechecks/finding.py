@@ -38,7 +38,7 @@ CheckName: TypeAlias = Literal[
 ]
 
 _FACTS: Final = frozenset({"reach", "decode", "distinct_frames"})
-"""Checks that report sound rows too, as `info`."""
+"""Checks that also report rows without a problem, with the severity `info`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Finding:
         severity: `info`, `warning` or `error`.
         message: One sentence for the user.
         value: Number that the message is about (an HTTP status, bytes, pixels or a fraction); None without one.
-        facts: Further details, as JSON values.
+        facts: Further details, as name → JSON value.
     """
 
     check: CheckName
@@ -75,7 +75,8 @@ class CheckResult:
         perceptual_hash: 64 bits that are similar for pictures that look similar; for a video, the hash of the frame in
             `thumbnail`. None if the picture was not decoded.
         thumbnail: The picture, or the first frame of a video that is not blank, as a small JPEG; None if not decoded.
-        fingerprint: See `media.fingerprint`; None if the picture was not decoded or shows too little.
+        fingerprint: Tiny copy that tells whether two pictures look the same (`media.fingerprint`); None if the picture
+            was not decoded or is nearly blank.
         frames: The frames to send in place of a video (`--video frames`); empty if the row is sent as it is.
     """
 
@@ -99,8 +100,9 @@ class CheckResult:
     def reason_to_skip(self, names: Collection[str]) -> Finding | None:
         """Return the finding for which a run does not send the row to the service; None if the run sends the row.
 
-        It is the first finding with severity `error`, else the first problem that a check in `names` found. `names` are
-        the checks by which the user wants to skip rows, such as `blurry`.
+        It is the first finding with severity `error`, else the first one of a check in `names`, except findings with
+        severity `info` which only say that the row is in order. `names` are the checks by which the user wants to skip
+        rows, such as `blurry`.
         """
         if self.fatal is not None:
             return self.fatal

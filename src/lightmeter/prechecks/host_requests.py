@@ -15,7 +15,7 @@ from lightmeter.prechecks.url_probe import BrokenTransfer, HostUnavailable, NoAn
 from lightmeter.prechecks.url_verdict import ProbeResponse
 
 MAX_TRIES: Final = 3
-"""Requests for a URL whose host says that there are too many requests."""
+"""Most times that a URL is requested while its host answers that it gets too many requests."""
 
 MAX_KNOWN_HOSTS: Final = 4096
 """Hosts whose limits are remembered."""
@@ -34,7 +34,7 @@ _MAX_PAUSE_S: Final = 10.0
 
 
 class HostLimits:
-    """Makes and keeps a `HostLimit`, the limit on requests at the same time, for each host in a manifest.
+    """Creates and keeps a `HostLimit` (limit on simultaneous requests) for each host in a manifest.
 
     Args:
         max_per_host: Most requests to one host at the same time; `HostLimit` may allow fewer.

@@ -33,7 +33,7 @@ _PARTIAL: Final = 206
 _RANGE_REFUSED: Final = 416
 _DECODED_ENCODINGS: Final = frozenset({"gzip", "x-gzip", "deflate"})
 _OPAQUE_ENCODINGS: Final = frozenset({"br", "zstd", "compress", "x-compress"})
-"""Values of `Content-Encoding` whose content is decoded here, and is not. Any other value is ignored."""
+"""Values of `Content-Encoding`: content that is decoded here, and content that cannot be. Other values are ignored."""
 
 _CONNECT_TIMEOUT_S: Final = 10.0
 _READ_TIMEOUT_S: Final = 20.0
@@ -114,13 +114,13 @@ class UrlProber:
             await self._session.close()
 
     async def probe(self, url: str, limits: ReadLimits, memory: MemoryShare | None = None) -> ProbeResponse:
-        """Read the first bytes of the content of a URL, or all if it is an image, with a GET request for these bytes.
+        """Read the first bytes of the content of a URL with a GET request for a range of bytes; return the response.
 
-        If the server refuses the range of bytes or sends another one, a second request asks for the whole content.
+        If the server refuses the range or sends another range, a second request asks for the whole content.
 
         Args:
             url: URL of the content.
-            limits: How many bytes to read at most.
+            limits: How many bytes to read at most; for an image, usually more than for other content.
             memory: Memory for an image that is longer than `limits.head_bytes`; None means unlimited.
 
         Raises:
@@ -154,11 +154,11 @@ class UrlProber:
                     first = (first + chunk)[:HEADER_BYTES] if len(first) < HEADER_BYTES else first
                     size_bytes += len(chunk)
                     if size_bytes > max_bytes:
-                        return replace(response, head=first, content_requested=True)
+                        return replace(response, head=first, content_was_read=True)
                     digest.update(chunk)
                     file.write(chunk)
             return replace(
-                response, head=first, content_requested=True, size_bytes=size_bytes, sha256=digest.hexdigest()
+                response, head=first, content_was_read=True, size_bytes=size_bytes, sha256=digest.hexdigest()
             )
 
     @asynccontextmanager
@@ -195,7 +195,10 @@ class UrlProber:
 
 
 def _new_file(path: Path) -> BinaryIO:
-    """Create and open a file, not in a worker thread: that could create it after a cancelled caller has cleaned up."""
+    """Create and open a file.
+
+    Do not call this in a worker thread, which could create the file after a cancelled caller has cleaned up.
+    """
     return path.open("wb")
 
 
@@ -213,7 +216,13 @@ def _to_fetch_error(error: Exception) -> FetchError:
 async def _read_content(
     answer: aiohttp.ClientResponse, limits: ReadLimits, memory: MemoryShare | None
 ) -> ProbeResponse:
-    """Read the first bytes of a response's content, within `limits`; read none if the status is not 2xx."""
+    """Read the first bytes of a response's content; read none if the status is not 2xx.
+
+    Args:
+        answer: The response, of which only the headers are read so far.
+        limits: How many bytes to read at most; for an image, usually more than for other content.
+        memory: Memory for an image that is longer than `limits.head_bytes`; None means unlimited.
+    """
     response = _to_probe_response(answer, limits.most)
     encoding = answer.headers.get("Content-Encoding", "").strip().lower()
     if not response.ok or encoding in _OPAQUE_ENCODINGS:
@@ -238,7 +247,7 @@ async def _read_content(
         head, ended = _decompress(head, limits.head_bytes)
         is_whole = is_whole and ended
     digest = hashlib.sha256(head).hexdigest() if is_whole else None
-    return replace(response, head=head, content_requested=True, is_whole=is_whole, broke_off=broke_off, sha256=digest)
+    return replace(response, head=head, content_was_read=True, is_whole=is_whole, broke_off=broke_off, sha256=digest)
 
 
 async def _read_until(answer: aiohttp.ClientResponse, content: bytearray, length: int) -> bool:
@@ -257,7 +266,7 @@ def _is_image(head: bytes | bytearray) -> bool:
 
 
 def _decompress(data: bytes, max_bytes: int) -> tuple[bytes, bool]:
-    """Decode the start of gzip or deflate data to at most `max_bytes`; also return whether its end was reached."""
+    """Return the first `max_bytes` of gzip or deflate data, decompressed, and whether that is all of the data."""
     for window_bits in (47, -15):  # gzip or zlib by its header; deflate without a header
         decoder = zlib.decompressobj(window_bits)
         try:

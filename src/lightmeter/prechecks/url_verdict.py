@@ -48,7 +48,7 @@ class ProbeResponse:
         size_bytes: Length of the whole content; None if the server does not send it.
         final_url: URL after redirects.
         head: First bytes of the content.
-        content_requested: Whether `head` was read; false for an error status or an unknown `Content-Encoding`.
+        content_was_read: Whether `head` was read; false for an error status or an unknown `Content-Encoding`.
         is_whole: Whether `head` is certainly the whole content.
         broke_off: Whether the transfer broke off after `head`.
         sha256: SHA-256 of the whole content in hexadecimal digits; None if it was not read to its end.
@@ -62,7 +62,7 @@ class ProbeResponse:
     size_bytes: int | None
     final_url: str
     head: bytes = b""
-    content_requested: bool = False
+    content_was_read: bool = False
     is_whole: bool = False
     broke_off: bool = False
     sha256: str | None = None
@@ -126,7 +126,7 @@ def judge_response(response: ProbeResponse, expected: MediaKind | None, robots: 
 
 def _judge_content(response: ProbeResponse, expected: MediaKind | None) -> tuple[MediaKind | None, list[Finding]]:
     announced = response.announced_kind
-    if response.content_requested and not response.head:
+    if response.content_was_read and not response.head:
         return expected, [Finding("size", "error", "The content is empty.", 0)]
     found = sniff(response.head)
     if found is not None:
@@ -141,7 +141,7 @@ def _judge_content(response: ProbeResponse, expected: MediaKind | None) -> tuple
         return expected, [Finding("type", "error", message, facts={"content_type": response.content_type})]
     if announced is not None:
         return announced, _judge_media_type(response, announced, expected)
-    if not response.content_requested or response.content_type in _VAGUE_TYPES:
+    if not response.content_was_read or response.content_type in _VAGUE_TYPES:
         return expected, [Finding("type", "warning", "The format is not one that is known here.")]
     message = f"Neither a picture nor a video: {response.content_type}."
     return expected, [Finding("type", "error", message, facts={"content_type": response.content_type})]
@@ -152,7 +152,7 @@ def _judge_media_type(response: ProbeResponse, announced: MediaKind, expected: M
 
     `announced` is image or video by the header `Content-Type`, `expected` by the manifest or the file name.
     """
-    if response.content_requested:
+    if response.content_was_read:
         message = f"Announced as {response.content_type}, but not of a format that is known here."
         return [Finding("type", "warning", message)]
     if expected is not None and announced != expected:

@@ -19,10 +19,10 @@ from lightmeter.media.video.video_codec import read_codec, stated_bytes
 from lightmeter.prechecks.finding import Finding
 
 MAX_CHECKED_FRAMES: Final = 60
-"""Most captured frames of a video that are all checked."""
+"""If the service would capture at most this many frames of a video, all of them are checked."""
 
 MAX_SPREAD_FRAMES: Final = 24
-"""Frames that are checked of a video with more: evenly spaced, as each one may need a seek and a second of decoding."""
+"""Number of evenly spaced frames that are checked otherwise, because each may need a seek and a second of decoding."""
 
 _SIDE: Final = 256
 """Longest side, in pixels, of decoded frames."""
@@ -60,7 +60,7 @@ async def check_video(
     limits: DecoderLimits = _DEFAULT_LIMITS,
     pool: DecoderPool | None = None,
 ) -> DecodedVideo:
-    """Decode frames of a video that a run would capture, and check them.
+    """Decode those frames of a video that the service would capture, or some of them if they are many, and check them.
 
     A broken video gives one finding of severity `error`. A video that takes too much time or memory on this machine
     gives one `warning`.
@@ -107,7 +107,11 @@ def _not_decoded(finding: Finding, info: VideoInfo | None) -> DecodedVideo:
 
 
 def _check_frames(info: VideoInfo, frames: Sequence[VideoFrame], facts: dict[str, Any]) -> DecodedVideo:
-    """Check decoded frames of a video for blank and unchanging pictures; `facts` are its codec and number of frames."""
+    """Check decoded frames of a video for blank and unchanging pictures.
+
+    `facts`, to be stored in the finding `decode`, are `codec` and `captured_frames`: how many frames the service would
+    capture, None if the length of the video is unknown.
+    """
     features = [frame_features(frame.rgb) for frame in frames]
     blank = [is_blank(frame.rgb) for frame in frames]
     repeats = [is_near_identical(first, second) for first, second in pairwise(features)]

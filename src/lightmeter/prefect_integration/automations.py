@@ -27,7 +27,7 @@ DEFAULT_CRASHED_AFTER_S: Final = 600
 """Seconds without a heartbeat after which a flow run is dead: three intervals of Prefect's 180 s, and some more."""
 
 _MIN_CRASHED_AFTER_S: Final = 60
-"""Prefect sends heartbeats at most every 30 s."""
+"""Least value of `--crashed-after`: Prefect sends heartbeats at most every 30 s."""
 
 
 def read_automations(
@@ -61,8 +61,8 @@ async def create_automations(
     """Create the automations on the Prefect server; replace those of the same names. Return the names.
 
     Args:
-        notify: Notification block as `TYPE/NAME`, such as `slack-webhook/team`.
-        pause: Deployment that a low budget pauses, as `FLOW/NAME`.
+        notify: Notification block as `TYPE/NAME`, such as `slack-webhook/team`; None: no automation notifies.
+        pause: Deployment that a low budget pauses, as `FLOW/NAME`; None: a low budget pauses none.
         crashed_after_s: Seconds without a heartbeat after which a flow run is marked as crashed.
 
     Raises:

@@ -23,7 +23,7 @@ _AT_ONCE: Final = 4
 """Task runs that wait at the same time: enough to hide that Prefect takes some 50 ms for each."""
 
 _PAUSE_S: Final = 4.0
-"""Seconds after a task run in which its follower starts no other: thousands of shards would keep Prefect busy."""
+"""Pause in seconds before a coroutine starts the next task run: thousands of shards would keep Prefect busy."""
 
 _PROGRESS_INTERVAL_S: Final = 2.0
 """Least seconds between two updates of the progress on Prefect's web page, each of which takes some 20 ms."""
@@ -46,7 +46,8 @@ async def wait_for_rows(sender: SendingProcess, first: int, last: int) -> State[
 async def follow_shards(sender: SendingProcess, name: str) -> None:
     """Show a sending process in Prefect: a task run for each shard, a few at a time, and a progress artifact.
 
-    Where rows are done faster than Prefect takes task runs, one task run stands for several shards that are done.
+    A shard is a range of `sender.shard_rows` rows. If shards are done faster than Prefect can start task runs, one task
+    run stands for several finished shards.
 
     Args:
         sender: The process that sends the rows.
@@ -67,7 +68,7 @@ async def _follow(sender: SendingProcess, shards: Iterator[int]) -> None:
         if not await sender.wait_until_known(first):
             return
         last = min(first + each, sender.rows) - 1
-        if first >= _AT_ONCE * each:  # further shards that are done need no task run of their own
+        if first >= _AT_ONCE * each:  # after the first few, one task run stands for all shards that are done already
             while last < sender.rows - 1 and (sender.ended or sender.is_finished(last, last)):
                 last = min(next(shards) + each, sender.rows) - 1
         waiting = asyncio.create_task(sender.wait_until_ended())
@@ -81,7 +82,7 @@ async def _wait(sender: SendingProcess, first: int, last: int) -> State[Any]:
 
 
 async def _show_progress(sender: SendingProcess, name: str) -> None:
-    """Keep a progress artifact up to date until the process has ended."""
+    """Show the progress of the process `sender` in a Prefect artifact until it ends; `name` is that of the manifest."""
     artifact = await write_artifact(
         acreate_progress_artifact(progress=0.0, key="analyze-progress", description=f"Rows of {name}")
     )

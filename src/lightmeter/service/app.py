@@ -31,7 +31,8 @@ from lightmeter.service.http.parameters import MAX_ASSETS
 from lightmeter.service.http.public_url import PublicUrl
 from lightmeter.service.http.routes import HttpContext, application
 from lightmeter.service.ingest.fetch import Fetcher, FetchLimits
-from lightmeter.service.jobs.local_queue import JobQueue, LocalQueue
+from lightmeter.service.jobs.job_queue import JobQueue
+from lightmeter.service.jobs.local_queue import LocalQueue
 from lightmeter.service.jobs.runner import Runner, ServicePolicy
 from lightmeter.service.metrics import Metrics
 from lightmeter.service.store import auth
@@ -65,10 +66,10 @@ class ServiceConfig:
         backends: Names of the back ends to load; None: all available ones. A request that names no back end uses the
             default back ends of the catalog, or all loaded back ends if the catalog has no default ones.
         accounts: Credits by API key. Each key has its own account; a missing account is created with these credits.
-        allow_private: Whether to fetch from private addresses too.
+        allow_private: Whether the URLs of requests may point to private addresses too.
         fetch_limits: Limits of each fetch.
-        resolver: Function that creates the resolver of host names; None: that of the system. The fetcher checks the
-            addresses that it returns.
+        resolver: Function that creates the resolver of host names; None: the resolver of the system is used. The
+            service checks each address before it connects, whatever resolver found it.
         workers: Maximum videos of one account that are decoded and analyzed at once; the maximum for images is four
             times as high.
         limits: Limits of unfinished images and video frames, of memory for cached results, and of decoding.
@@ -83,7 +84,8 @@ class ServiceConfig:
         faults: Faults that the service makes on purpose, so that users can test their clients.
         catalog: Known back ends; None: those that the settings describe.
         connections: Limits of the HTTP connections.
-        public_url: The base URL that answers contain.
+        public_url: Base URL of the `response_uri` in answers: a fixed one or, by default, that of the host in each
+            request.
     """
 
     database: str = "sqlite:///lightmeter.db"
@@ -155,9 +157,10 @@ def _add_key(db: Connection, name: str, credits_: int, key: str) -> None:
 
 
 def _load_usable(catalog: BackendCatalog, metrics: Metrics) -> tuple[BackendCatalog, dict[str, AnyBackend]]:
-    """Load all available back ends; return a new catalog, and the loaded back ends by name.
+    """Load all available back ends of `catalog`; return a new catalog, and the loaded back ends by name.
 
-    The new catalog marks back ends that could not be loaded as unavailable.
+    The new catalog marks back ends that could not be loaded as unavailable. Back ends that call an AI provider count
+    these calls in `metrics`.
     """
     backends = {}
     for name in catalog.available:
@@ -173,6 +176,8 @@ def _load(
     config: ServiceConfig, metrics: Metrics
 ) -> tuple[dict[str, AnyBackend], BackendAvailability, Backends, RateTable]:
     """Load the back ends that the configuration names (all available ones if it names none).
+
+    Back ends that call an AI provider count these calls in `metrics`.
 
     Return the loaded back ends by name; which back ends and features a request can name; the body of GET /api/backends;
     the prices.
@@ -248,7 +253,10 @@ async def _start_components(config: ServiceConfig, stack: AsyncExitStack) -> tup
 
 
 def _start_facts(config: ServiceConfig, offers: Backends) -> dict[str, str]:
-    """Return the type of the database and the names of the back ends, for the log line at the start of a process."""
+    """Return the type of the database and the names of the available back ends, for the log line at a start.
+
+    `offers` is the body of GET /api/backends.
+    """
     names = ",".join(offer.name for offer in offers.backends if offer.available)
     return {"database": url_scheme(config.database), "backends": names}
 

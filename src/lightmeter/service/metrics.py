@@ -32,7 +32,10 @@ PICTURES: Final = (1, 2, 4, 8, 16, 32)
 
 @contextmanager
 def _time(histogram: Callable[..., Histogram], name: str) -> Iterator[None]:
-    """Record the seconds that the `with` block takes in a histogram, labeled `name` and `ok` or, on error, `failed`."""
+    """Record the seconds that the `with` block takes in a histogram, labeled `name` and `ok` or, on error, `failed`.
+
+    `histogram` is a function that takes these two labels and returns the histogram.
+    """
     start_s = time.perf_counter()
     outcome = "failed"
     try:
@@ -47,11 +50,14 @@ CONVENTIONAL_NAMES: Final = {
     "lightmeter_work_seconds": "lightmeter_asset_step_duration_seconds",
     "lightmeter_inference_seconds": "lightmeter_inference_duration_seconds",
 }
-"""Names by the conventions of Prometheus, for histograms whose first names stay."""
+"""Name of a histogram → its second name, which follows the conventions of Prometheus; both are reported."""
 
 
 class _ConventionalNames(Collector):
-    """Collector that reports each given histogram a second time, under its name in `CONVENTIONAL_NAMES`."""
+    """Prometheus collector that reports each histogram a second time, under its name in `CONVENTIONAL_NAMES`.
+
+    That name follows the naming conventions of Prometheus.
+    """
 
     def __init__(self, histograms: Iterable[Histogram]) -> None:
         self._histograms = tuple(histograms)
@@ -121,7 +127,7 @@ class Metrics:
         )
 
     def count_answer(self, endpoint: str, status: int, seconds: float) -> None:
-        """Count an HTTP answer and record the time since its request.
+        """Count an HTTP answer with the status `status`, and record the `seconds` since its request.
 
         `endpoint` is the pattern of the route, such as `/api/response/{request_id}`.
         """
@@ -131,12 +137,12 @@ class Metrics:
         telemetry.record_seconds("http.server.request.duration", seconds, attributes)
 
     def count_pictures(self, backend: str, features: Iterable[str], pictures: int) -> None:
-        """Count the images and video frames that a back end has analyzed, for each requested feature."""
+        """Count the `pictures` (images and video frames) that a back end has analyzed, for each requested feature."""
         for feature in features:
             self._pictures(feature, backend).inc(pictures)
 
     def count_inference(self, backend: str, pictures: int, seconds: float) -> None:
-        """Record the duration of a successful call of a back end, and its number of images and video frames."""
+        """Record the duration of a successful call of a back end, and how many images and video frames it analyzed."""
         self._inference_s(backend).observe(seconds)
         self._batch(backend).observe(pictures)
         attributes = {"lightmeter.backend": backend}
@@ -157,7 +163,7 @@ class Metrics:
         telemetry.count("lightmeter.service.jobs", 1, {"lightmeter.state": state})
 
     def provider_usage(self, backend: str, usage: Usage) -> None:
-        """Count a call that an AI provider has answered, with its tokens and cost."""
+        """Count a call by the back end named `backend` that an AI provider has answered, with its tokens and cost."""
         self._provider_calls(backend, usage.model).inc()
         if usage.input_tokens is not None:
             self._provider_tokens(backend, usage.model, "input").inc(usage.input_tokens)
@@ -167,7 +173,10 @@ class Metrics:
             self._provider_usd(backend, usage.model).inc(float(usage.usd))
 
     def provider_error(self, backend: str, kind: str) -> None:
-        """Count a failed call of an AI provider, by kind (throttled, timeout, refused, broken or malformed)."""
+        """Count a failed call of an AI provider by the back end named `backend`.
+
+        `kind` is a `FailureKind`: throttled, timeout, refused, broken or malformed.
+        """
         self._provider_errors(backend, kind).inc()
 
     def count_charge(self, credits_: int) -> None:
@@ -188,7 +197,10 @@ class Metrics:
 
     @contextmanager
     def time_step(self, step: str) -> Iterator[None]:
-        """Record how long the `with` block takes to `fetch` or `decode` an asset; an exception is labeled `failed`."""
+        """Record how long the `with` block takes to fetch or decode a file; an exception is labeled `failed`.
+
+        `step` is `fetch` or `decode`.
+        """
         with _time(self._work_s, step):
             yield
 

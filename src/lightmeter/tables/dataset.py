@@ -99,7 +99,7 @@ class Dataset:
         try:
             yield staging
         finally:
-            _remove_staging(staging)
+            _clean_staging(staging)
 
     def publish(self, staging: Path, *, keep_others: bool = False, only_with_rows: Collection[str] = ()) -> None:
         """Move the Parquet files of a staging folder into their tables: fact tables (`tags`, …) first, `assets` last.
@@ -110,8 +110,8 @@ class Dataset:
             staging: Folder from `staging`, with complete files.
             keep_others: If true, a new file replaces the old file with rows of the same requests (an equal
                 `PartInfo.key`), or is added if there is none. If false, the new files replace all files of the table.
-            only_with_rows: Tables that are not created if their new files have no rows; a table that exists gets the
-                files.
+            only_with_rows: Tables that are not created if their new files have no rows. If such a table exists
+                already, it gets the files even without rows.
 
         Raises:
             UsageError: More than one file must be replaced, and the file system cannot swap folders.
@@ -244,7 +244,7 @@ def _open_part(part: Path) -> pq.ParquetFile:
 
 
 def _retry_listing(read: Callable[[], T]) -> T:
-    """Return the result of `read`, a function that lists and opens files; call it again if a listed file is gone."""
+    """Return the result of `read`, which lists and opens files; if a file is gone, try `_MAX_LISTINGS` times in all."""
     for _ in range(_MAX_LISTINGS - 1):
         try:
             return read()
@@ -253,10 +253,11 @@ def _retry_listing(read: Callable[[], T]) -> T:
     return read()
 
 
-def _remove_staging(staging: Path) -> None:
-    """Remove a writer's staging folder, unless it was exchanged with the folder of a table.
+def _clean_staging(staging: Path) -> None:
+    """Remove a writer's staging folder, or empty its files if it was exchanged with the folder of a table.
 
-    After an exchange it holds the old files of the table: only empty these, because readers may still list them.
+    After an exchange, the staging folder holds the old files of the table. Their names stay, because a reader may still
+    be listing the folder.
     """
     if not (staging / _EXCHANGED).exists():
         shutil.rmtree(staging, ignore_errors=True)

@@ -30,8 +30,8 @@ def collector_paused() -> Iterator[None]:
 
 _lock: Final = threading.Lock()
 _open_blocks: Final[list[tuple[tuple[int, int, int], bool]]] = []
-"""The collector's thresholds before the first of the open `collector_eased` blocks, and whether that block froze the
-older objects; once for each open block."""
+"""One equal entry for each open `collector_eased` block: the collector's thresholds before the first of these blocks,
+and whether that first block froze the older objects."""
 
 
 @contextmanager

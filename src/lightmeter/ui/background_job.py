@@ -18,9 +18,12 @@ JobFactory = Callable[[asyncio.Event], Coroutine[Any, Any, T]]
 
 
 @cache
-def view_loop() -> BackgroundLoop:
-    """Return the event loop, in a background thread, that all pages of this process share; a notebook's may be busy."""
-    return BackgroundLoop("lightmeter-views")
+def planner_loop() -> BackgroundLoop:
+    """Return the event loop, in a background thread, in which all planner pages of this process plan and run.
+
+    The event loop of a notebook's kernel cannot be used: it is busy while a cell is executed.
+    """
+    return BackgroundLoop("lightmeter-planner")
 
 
 async def cancel_on_stop(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
@@ -49,15 +52,18 @@ class BackgroundJob:
         self._stop = asyncio.Event()
 
     def start(self, job: JobFactory[T]) -> Future[T]:
-        """Start the coroutine that `job` returns; return a future of its result. The previous job must have ended."""
+        """Start the coroutine that `job` returns; return a future of its result. The previous job must have ended.
+
+        `job` is called with an event; the method `stop` sets this event.
+        """
         self._stop = asyncio.Event()
-        future = view_loop().start(job(self._stop))
+        future = planner_loop().start(job(self._stop))
         self._future = future
         return future
 
     def stop(self) -> None:
         """Ask the job to stop, and return at once; any thread may. A run first awaits answers to sent requests."""
-        view_loop().loop.call_soon_threadsafe(self._stop.set)
+        planner_loop().loop.call_soon_threadsafe(self._stop.set)
 
     def wait(self) -> Any:
         """Block until the last job has ended; return its result or raise its exception. None if no job was started.

@@ -48,7 +48,7 @@ IMAGE_SUFFIXES: Final = (
     *(".tif", ".tiff"),
 )
 MORE_VIDEO_SUFFIXES: Final = (".m4v", ".qt")
-"""Further suffixes of the same video containers."""
+"""Further file suffixes of MP4 and QuickTime videos."""
 
 MAX_CREDITS: Final = 2**53 - 1
 """Most credits of a balance or a budget: exact in every JSON reader, and within the integers of the databases."""

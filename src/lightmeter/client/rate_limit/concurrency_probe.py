@@ -29,7 +29,7 @@ _MIN_ACCEPTED_BETWEEN: Final = 3
 """Two rejections below the limit with fewer requests accepted in between are not due to reordering."""
 
 _DOUBT_SPAN: Final = 20
-"""A rejection below the limit is rare if this many times the limit was sent since the last one."""
+"""Rejections below the limit are rare if, since the last one, at least this many times `limit` requests were sent."""
 
 _CLEAR_LATENCY_RATIO: Final = 10.0
 """If answers take so many times as long as rejections, the number of requests in flight is known exactly."""
@@ -42,7 +42,10 @@ _EPISODES_NEEDED: Final = 3
 
 
 class ConcurrencyEvidence:
-    """Decides whether a limit on requests in flight explains rejections better than the known rate limit does."""
+    """Decides whether a limit on requests in flight explains rejections better than the known rate limit does.
+
+    In all methods `record` is what the limiter recorded when it sent the request in question.
+    """
 
     def __init__(self) -> None:
         self._most_accepted = -1
@@ -51,7 +54,10 @@ class ConcurrencyEvidence:
         self._episodes_needed = _EPISODES_NEEDED
 
     def on_accepted(self, record: SendRecord) -> None:
-        """Count an accepted request, and remember the most requests in flight when an accepted request was sent."""
+        """Count an accepted request, and remember how many were in flight when it was sent, if that is the most.
+
+        The most counts from the last call of `limit_after_rejection` on.
+        """
         self._most_accepted = max(self._most_accepted, record.in_flight)
         self._accepted_in_episode += 1
 
@@ -77,6 +83,8 @@ class ConcurrencyEvidence:
 class ConcurrencyProbe:
     """Decides when a test request may exceed the known limit on requests in flight by one, and learns from the outcome.
 
+    In all methods `now` is the time in seconds on any clock that never steps.
+
     Attributes:
         next_probe_at: From this time on, one request more than the limit may be in flight.
     """
@@ -91,7 +99,10 @@ class ConcurrencyProbe:
         self._lowered_by = 0
 
     def schedule_next(self, now: float) -> None:
-        """Set `next_probe_at`, when a test request may exceed the limit; each rejected test request makes it later."""
+        """Set `next_probe_at`, from when on a test request may exceed the limit, to some seconds after `now`.
+
+        The more test requests were rejected, the later it is.
+        """
         if self._failed < len(_EARLY_PROBES_S):
             wait_s = _EARLY_PROBES_S[self._failed]
         else:
@@ -124,7 +135,7 @@ class ConcurrencyProbe:
         self._not_accepted_since_doubt += 1
 
     def on_sent(self, record: SendRecord, limit: int, rejection_rtt_s: float) -> int:
-        """Record a sent request, which may be a test; return the limit on requests in flight, perhaps raised.
+        """Record a sent request (`record`), perhaps a test; return the `limit` on requests in flight, perhaps raised.
 
         The limit is raised once the service has accepted three test requests above it. A test request counts as
         accepted if no rejection came within about twice the time that rejections take (`rejection_rtt_s`).
@@ -140,7 +151,11 @@ class ConcurrencyProbe:
         return limit
 
     def _accepted_probes(self, record: SendRecord, rejection_rtt_s: float) -> int:
-        """Return how many test requests were sent so long before `record` that they count as accepted, not rejected."""
+        """Return how many test requests count as accepted: those sent long before the latest request (`record`).
+
+        "Long" is more than about twice `rejection_rtt_s`, the seconds that a rejection takes to arrive: in this time,
+        a rejection of the test request would have come.
+        """
         return sum(record.sent_at - at > 2 * rejection_rtt_s + _MARGIN_S for at in self._probes_sent_at)
 
     def _limit_if_reordered(self, now: float, record: SendRecord, limit: int, latency_s: float) -> int | None:
@@ -148,6 +163,12 @@ class ConcurrencyProbe:
 
         Later requests may overtake the rejected one on the network: then the service had more requests in flight than
         `record` says. Return None if this cannot explain the rejection, because too many would have overtaken it.
+
+        Args:
+            now: When the rejection came.
+            record: Record of the rejected request.
+            limit: The limit that is known so far.
+            latency_s: Seconds that answers take to arrive.
         """
         rejection_rtt_s = max(0.0, now - record.sent_at)
         slack = max(1, round(limit * rejection_rtt_s / max(rejection_rtt_s, latency_s)))

@@ -43,12 +43,12 @@ _LONGEST_WAIT_S: Final = 1.0
 
 _PROBE_EXCESS: Final = 0.5
 _PROBE_MIN_PART: Final = 0.25
-"""Requests that test a higher concurrency limit come evenly: per latency so many more than the limit, but at least this
-fraction of the rate at which the limit was found."""
+"""Rate while a higher concurrency limit is tested: (limit + first figure) requests in each latency, evenly spaced; but
+at least the second figure times the rate at which the limit was found."""
 
 _REFILL_FACTOR: Final = 2.0
 _REFILL_EXTRA: Final = 6
-"""After a pause requests come at most at this many times (limit + extra) per latency."""
+"""With a concurrency limit, the highest rate is (limit + extra) times the factor, in requests per latency."""
 
 _MIN_SHARE_CHANGE: Final = 0.05
 """A new share of the limit is adopted only if it differs from the present one by more than this fraction."""
@@ -66,8 +66,9 @@ class AdaptiveLimiter:
         jitter: Returns random numbers from 0 to 1 for the pauses after rejections; always 0.5 by default.
 
     Attributes:
-        mode: Which limit is enforced: none, on requests in flight, or on the rate (after rejections or slow answers).
-        in_flight_limit: How many requests may be in flight now, 1 to `max_in_flight`, if no concurrency limit is known.
+        mode: What is limited: nothing, the number of requests in flight, or their rate (after rejections or slower
+            answers).
+        in_flight_limit: Most requests in flight now, 1 to `max_in_flight`; used while `concurrency_limit` is None.
         rate_estimator: The learned limit on requests per second; None while none is known.
         concurrency_limit: The number of requests in flight above which the service rejects; None while none is known.
     """
@@ -110,7 +111,7 @@ class AdaptiveLimiter:
 
     @property
     def requests_per_s(self) -> float | None:
-        """The learned limit on requests per second; None if none is known, or the service merely becomes slower."""
+        """The learned limit on requests per second; None if unknown, or if the service only answers later."""
         return self.rate_estimator.rate if self.rate_estimator and self.mode is LimiterMode.RATE else None
 
     def wait_s(self, now: float, in_flight: int) -> float:
@@ -136,10 +137,10 @@ class AdaptiveLimiter:
         rate = self._start_rate() if self.rate_estimator is None else self.rate_estimator.allowed(now)
         limit, latency_s = self.concurrency_limit, max(_SHORTEST_WAIT_S, self.latency_s)
         if limit is not None and now >= self._probe.next_probe_at:
-            # In a burst, one more would also meet a limit on the rate, and prove nothing about the number in flight.
+            # In a burst, a limit on the rate could cause the rejection, which then proves nothing about the number.
             rate = max(_PROBE_MIN_PART * self._rate_when_found, (limit + _PROBE_EXCESS) / latency_s)
         elif limit is not None and self._watch_latency:
-            # In a burst they would overtake each other, and one below the limit would be rejected.
+            # In a burst, requests overtake each other, and one that was sent below the limit would be rejected.
             rate = _REFILL_FACTOR * (limit + _REFILL_EXTRA) / latency_s
         if self._quota_rate is None or now >= self._quota_until:
             return rate
@@ -155,7 +156,7 @@ class AdaptiveLimiter:
         return _START_RATE + _START_GROWTH * self._sent
 
     def on_admitted(self, now: float) -> None:
-        """Count a request that is about to be sent, because `wait_s` returned 0."""
+        """Count a request that is about to be sent, at the time `now`, because `wait_s` returned 0."""
         self._pacer.on_admitted(now, self._allowed_rate(now))
         self._backoff.on_admitted(now, self._rejection_rtt_s)
         if self.rate_estimator is not None:
@@ -178,12 +179,12 @@ class AdaptiveLimiter:
         return record
 
     def on_lost(self, record: SendRecord) -> None:
-        """Count a request that ended without any answer."""
+        """Count a request that ended without any answer; `record` is what `on_sent` returned for it."""
         self._in_flight = max(0, self._in_flight - 1)
         self._count_not_accepted(record)
 
     def on_answer(self, now: float, latency_s: float, record: SendRecord) -> None:
-        """Learn from an answer other than a rejection, which came `latency_s` seconds after the request."""
+        """Learn from an answer that is no rejection; it came `latency_s` seconds after its request (`record`)."""
         self._in_flight = max(0, self._in_flight - 1)
         if record.episode == self._episode and self._backoff.consecutive_rejections:
             self._trial = self._trial or record
@@ -201,7 +202,7 @@ class AdaptiveLimiter:
             self.in_flight_limit = min(float(self.max_in_flight), self.in_flight_limit + 1)
 
     def _end_backoff(self, now: float) -> None:
-        """End the pauses after rejections, because the service accepts requests again."""
+        """End the pauses after rejections, as the service accepts requests again at `now`; learn from their length."""
         backoff, trial = self._backoff, self._trial
         was_blocked = backoff.consecutive_rejections > 1 or backoff.retry_after_until >= backoff.blocked_since
         backoff.on_accepted()
@@ -221,9 +222,10 @@ class AdaptiveLimiter:
         self._pacer.hold(now + self._in_flight / max(1.0, self._congestion.rate) / 2)
 
     def on_throttled(self, now: float, retry_after_s: float | None, record: SendRecord) -> None:
-        """Learn from a rejection (HTTP 429 or the like); `retry_after_s` is the wait that it asks for, None if none.
+        """Learn from the rejection (HTTP 429 or the like) of a request (`record`), which came at the time `now`.
 
-        If the request was sent before the limiter reacted to an earlier rejection, only the pause may be lengthened.
+        `retry_after_s` is the wait that the rejection asks for, None if none. If the request was sent before the
+        limiter reacted to an earlier rejection, only the pause may be lengthened.
         """
         self._in_flight = max(0, self._in_flight - 1)
         self._count_not_accepted(record)
@@ -245,13 +247,19 @@ class AdaptiveLimiter:
             self._backoff.on_retry_after(now + max(0.0, retry_after_s))
 
     def _defer(self, now: float) -> None:
-        """Pause, and forget any limit on requests in flight: a rejection before any accepted request shows no limit."""
+        """Pause after a rejection that came before any request was accepted.
+
+        It does not show the limit: forget the limit on requests in flight, and count accepted requests from 0 again.
+        """
         self.mode = next_mode(self.mode, LimiterEvent.DEFERRED)
         self._backoff.start_backoff(now, None)
         self.concurrency_limit, self._since_start = None, None
 
     def _limit_by_concurrency(self, now: float, record: SendRecord) -> bool:
-        """Return whether the number of requests in flight explains a rejection; if so, limit that number."""
+        """Return whether the number of requests in flight explains a rejection; if so, limit that number.
+
+        `record` is of the rejected request.
+        """
         if self.rate_estimator is not None:
             limit = self._evidence.limit_after_rejection(record, in_row=self._backoff.consecutive_rejections > 0)
         elif self._backoff.consecutive_rejections or (self.concurrency_limit is not None and record.in_flight == 0):
@@ -260,7 +268,7 @@ class AdaptiveLimiter:
             self._rate_when_found = self._start_rate() or 0.0
             limit = record.in_flight or self._in_flight or None  # (the first request may have been overtaken by all)
         elif not self._accepted_since_found and record.in_flight < self.concurrency_limit:
-            limit = record.in_flight  # found in a first burst, and found too high
+            limit = record.in_flight  # the limit inferred from the first burst was too high
         else:
             return self._confirm_concurrency(now, record, self.concurrency_limit)
         if limit is None:
@@ -272,7 +280,10 @@ class AdaptiveLimiter:
         return True
 
     def _confirm_concurrency(self, now: float, record: SendRecord, known: int) -> bool:
-        """Return whether the `known` limit on requests in flight explains a rejection; perhaps lower the limit."""
+        """Return whether the limit `known` on requests in flight explains the rejection of a request (`record`).
+
+        Perhaps lower the limit.
+        """
         latency_s = max(_SHORTEST_WAIT_S, self.latency_s)
         limit = self._probe.on_rejected(now, record, known, self._rejection_rtt_s, latency_s)
         if limit is None:
@@ -282,7 +293,7 @@ class AdaptiveLimiter:
         return True
 
     def _limit_by_rate(self, now: float, record: SendRecord) -> None:
-        """Pause after a rejection, and set or correct the limit on requests per second."""
+        """Pause after the rejection of a request (`record`); set or correct the limit on requests per second."""
         self.mode = next_mode(self.mode, LimiterEvent.RATE_REJECTION)
         backoff, estimator = self._backoff, self.rate_estimator
         backoff.start_backoff(now, None if estimator is None else estimator.rate)
@@ -315,7 +326,10 @@ class AdaptiveLimiter:
         self._backoff.blocked_until = max(self._backoff.blocked_until, until)
 
     def on_quota(self, now: float, quota: Quota) -> None:
-        """Spread the requests that a quota in an answer's headers still allows over the time until its renewal."""
+        """Obey a `quota` from an answer's headers: send the requests that it still allows evenly until it is renewed.
+
+        If it allows none, pause until it is renewed.
+        """
         self._quota_until = now + quota.reset_s
         if quota.remaining < 1:
             self._backoff.on_retry_after(self._quota_until)

@@ -3,9 +3,10 @@
 Such a test (a *probe*) raises the rate step by step until a request is rejected. A *search* (`RateSearch`) finds the
 limit after the first rejections.
 
-A service may give a token to each request, from a bucket into which tokens flow at the limit's rate. The bucket is
-empty at each rejection. So the requests accepted between two rejections, divided by the time, are the limit, whatever
-the size of the bucket. For a fixed time window the limit is the quota divided by the length of the window.
+Many services use a token bucket: tokens flow into it at the rate of the limit, and each accepted request takes one. The
+bucket is empty at each rejection. So the limit is the number of requests accepted between two rejections, divided by
+the seconds between them, whatever the size of the bucket. Other services count requests in fixed time windows: their
+limit is the quota of a window divided by its length.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ _FIRST_STEP_AFTER_CHANGE_S: Final = 8.0
 _LONGEST_STEP_S: Final = 90.0
 _STEP_S: Final = 6.0
 _STEP_REQUESTS: Final = 8
-"""Seconds that a probe's first step lasts: long enough to empty a full bucket; shorter after a recent change; at most.
-Seconds, and least number of requests, of each later step."""
+"""Length of a probe's first step in seconds: usually, long enough to empty a full bucket; after a recent change of the
+limit; and at most. Then the seconds and the least number of requests of each later step."""
 
 _MIN_SENT: Final = 0.85
 """A step counts only if at least this fraction of its rate was sent."""
@@ -73,10 +74,12 @@ _CHANGED_BELOW: Final = 0.9
 class RateEstimator:
     """Estimates how many requests per second a service accepts, from its rejections or slower answers.
 
+    In all methods `now` is the time in seconds on any clock that never steps.
+
     Args:
         rate: First estimate, requests per second.
         now: The time.
-        since: The last rejected request: a search for the limit begins after it. None if `rate` is known.
+        since: Record of the last rejected request, after which a search for the limit begins; None if `rate` is known.
 
     Attributes:
         rate: The estimate, in requests per second.
@@ -126,7 +129,7 @@ class RateEstimator:
         return self.rate * (_USED_PART_AFTER_REJECTION if now < self._reduced_until else _USED_PART)
 
     def on_sent(self, now: float) -> None:
-        """Count a sent request; begin a test of higher rates, or its next step, when it is due."""
+        """Count a request sent at `now`; begin a test of higher rates, or its next step, when it is due."""
         if self._search is not None:
             self._search.on_sent(now)
             self.rate = max(_MIN_RATE, self._search.rate)
@@ -176,7 +179,7 @@ class RateEstimator:
         self.probe_step = -1
 
     def reset_to(self, rate: float, now: float) -> None:
-        """Replace the estimate by a `rate` that another process or run learned; discard all counts and tests so far."""
+        """Replace the estimate by a `rate` that another process or run learned; discard all counts and tests."""
         self.rate = max(_MIN_RATE, rate)
         self._accepted, self._window, self._search, self._fallback_rates = None, None, None, []
         self._end_probe(now, _FIRST_INTERVAL_S)
@@ -239,11 +242,11 @@ class RateEstimator:
         if step >= _CLEARLY_HIGHER_STEP:
             self._fallback_rates.append(self.rate)
             self.rate *= math.sqrt(1 + _PROBE_STEPS[step])  # between the last accepted rate and the rejected one
-            self._rejected_in_probe = 0  # these rejections were worth it
+            self._rejected_in_probe = 0  # they taught something: they do not delay the next probe
         self._end_probe(now, _FIRST_INTERVAL_S)
 
     def _rejected_between_probes(self, record: SendRecord) -> None:
-        """Lower the estimate after the rejection of a request that was not part of a test of higher rates."""
+        """Lower the estimate after a rejection; its request (`record`) was not part of a test of higher rates."""
         count = self._accepted
         accepted = count.until(record) if count else 0
         measured = count.rate_until(record) if count and accepted >= _MIN_ACCEPTED else 0.0
@@ -265,10 +268,10 @@ class RateEstimator:
             self._bucket_size = 0.0  # the limit is another one, or its fall looked like the end of a burst
 
     def _fall_back(self, measured: float) -> None:
-        """Lower an estimate that a test of higher rates has set too high: return to a rate that was accepted.
+        """Lower an estimate that a test of higher rates has set too high: return to a rate from before the test.
 
-        `measured` is the rate accepted after the test in requests per second (0 if not measured), below which the
-        estimate does not fall.
+        `measured` is the requests per second that were accepted after the test, 0 if not measured. The estimate does
+        not fall below it.
         """
         least = self._fallback_rates[0] if measured else self._fallback_rates.pop()
         self.rate = max(_MIN_RATE, min(self.rate, max(least, measured)))
@@ -309,7 +312,7 @@ class RateEstimator:
     def next_reset_at(self, now: float, record: SendRecord, blocked_since: float) -> float | None:
         """Return the earliest time at which the quota of a time window may be renewed; None if no quota is used up.
 
-        The rejections began at `blocked_since`; `record` is of the request rejected last.
+        The rejections began at the time `blocked_since`; `record` is of the request rejected last.
         """
         if self._window is None or not self.window_limited or not self._window.is_used_up(record):
             return None

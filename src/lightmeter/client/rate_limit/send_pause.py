@@ -10,7 +10,7 @@ _SHORTEST_PAUSE_S: Final = 0.02
 """Longest and shortest pause after a first rejection, in seconds: the longest one while no rate is known."""
 
 _DOUBLINGS: Final = 3
-"""Pauses double so often, then grow by a half: if they always doubled, half of the last one would often be wasted."""
+"""Number of times that the pause doubles; then it grows by a half, so that less of the last pause is wasted."""
 
 _LONGEST_PAUSE_S: Final = 60.0
 """Longest pause that is not requested by the service, in seconds."""
@@ -25,7 +25,8 @@ _TRIAL_S: Final = 0.6
 class Backoff:
     """Decides how long nothing at all may be sent after rejections.
 
-    While only rejections come back, one trial request at a time is sent after each pause.
+    While only rejections come back, one trial request at a time is sent after each pause. Times are in seconds, on any
+    clock that never steps; in all methods `now` is the present time.
 
     Args:
         jitter: Returns random numbers from 0 to 1. Half of a pause is fixed and half is random ("equal jitter"), so
@@ -33,8 +34,8 @@ class Backoff:
 
     Attributes:
         blocked_until: Nothing may be sent before this time.
-        retry_after_until: The latest time that the service asked to wait for.
-        consecutive_rejections: Number of rejections since the last accepted request that each began a pause.
+        retry_after_until: The latest time until which the service asked to wait.
+        consecutive_rejections: Number of pauses that rejections began since the last accepted request.
         blocked_since: Time of the first rejection since the last accepted request.
         last_rejected_at: Time of the last rejection.
     """
@@ -49,7 +50,10 @@ class Backoff:
         self._trial_until = float("-inf")
 
     def wait_s(self, now: float) -> float:
-        """Return the seconds until a request may be sent: the rest of a pause, or of the wait for a trial request."""
+        """Return the seconds from `now` until a request may be sent.
+
+        They are the rest of a pause, or of the wait for the outcome of a trial request.
+        """
         if now < self.blocked_until:
             return self.blocked_until - now
         if self.consecutive_rejections and now < self._trial_until:
@@ -57,16 +61,20 @@ class Backoff:
         return 0.0
 
     def on_admitted(self, now: float, rejection_rtt_s: float) -> None:
-        """Record that a request is sent now; after rejections, it tests whether the service accepts requests again.
+        """Record that a request is sent now; after rejections, it is the trial request.
 
-        Other requests wait for as long as a rejection of this test may take (usually `rejection_rtt_s` seconds).
+        The next requests then wait until a rejection of the trial would have arrived. `rejection_rtt_s` is the usual
+        number of seconds from sending a request to its rejection.
         """
         if self.consecutive_rejections:
             extra_s = _TRIAL_S if self.consecutive_rejections > 1 or not rejection_rtt_s else 0.0
             self._trial_until = now + extra_s + 2 * rejection_rtt_s
 
     def start_backoff(self, now: float, rate: float | None) -> None:
-        """Begin a pause after a rejection; `rate` is the known limit in requests per second, None if unknown."""
+        """Begin a pause after a rejection.
+
+        The first pause may be shorter if `rate`, the limit in requests per second, is known; None: unknown.
+        """
         if not self.consecutive_rejections:
             self.blocked_since = now
         self.last_rejected_at = now
@@ -81,7 +89,10 @@ class Backoff:
         self.blocked_until = max(self.blocked_until, now + pause_s * (0.5 + 0.5 * min(1.0, max(0.0, self._jitter()))))
 
     def on_expected_reset(self, now: float, next_reset_at: float | None) -> None:
-        """Pause until `next_reset_at`, when the service probably renews a quota, at most 60 s; None changes nothing."""
+        """Pause until `next_reset_at`, when the service probably renews a quota, but at most 60 s; None: no change.
+
+        A pause that the service itself asked for is not shortened.
+        """
         if next_reset_at is not None and next_reset_at > now:
             self.blocked_until = max(self.retry_after_until, min(next_reset_at, now + _LONGEST_PAUSE_S))
 

@@ -16,8 +16,8 @@ ALERTS_META: Final = "alerts"
 """Name under which the table `meta` stores the state of each alert, as JSON."""
 
 AlertState = Literal["sending", "delivered", "failed", "unknown", "superseded"]
-"""`unknown`: it was sent and no answer came. A failed alert was certainly not accepted. `superseded`: not sent, because
-a higher threshold was reached too."""
+"""State of an alert. `unknown`: it was sent, but no answer came. `failed`: the receiver certainly did not accept it.
+`superseded`: it is not sent, because the run has also reached a higher threshold."""
 
 _NOTE_START: Final = "The alert “"
 
@@ -37,7 +37,8 @@ def claim_alert(db: sqlite.Connection, names: Sequence[str]) -> str | None:
 
     Args:
         db: The journal, in a transaction.
-        names: Names such as `spent 16`, all of spent credits or all of forecasts, the highest threshold first.
+        names: Names of alerts of one kind, either `spent` or `forecast`, such as `spent 16`; the alert with the
+            highest threshold comes first.
     """
     states = read_alerts(db)
     pending = [name for name in names if states.get(name, "failed") == "failed"]

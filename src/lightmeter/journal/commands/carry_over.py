@@ -66,7 +66,7 @@ LEFT JOIN old.items p ON p.item_id = o.duplicate_of AND o.duplicate_distance IS 
 WHERE (SELECT value ->> '$.duplicates' FROM main.meta WHERE key = 'options') = 'near' ORDER BY a.seq, o.seq;
 {_WITHOUT_VIDEOS}
 """  # noqa: S608
-"""Rows of which an image that looks the same was in the earlier run: so the plans of the two runs found."""
+"""SQL: pairs rows with rows of the earlier run that look the same, by the near-duplicates that either plan found."""
 
 _ANSWERED: Final = """
 INSERT OR IGNORE INTO temp.found SELECT p.seq, p.old_seq
@@ -120,7 +120,7 @@ FROM temp.found f JOIN old.answer_retries r ON r.seq = f.old_seq LEFT JOIN old.s
 WHERE r.submission_id IS NULL OR s.state IN {_OPEN}
 """,  # noqa: S608
 )
-"""Copy the answers of the rows in `found`, and those to the repeated question (`--ask`), with the link to the row."""
+"""SQL: copies the answers of the rows in `found`, also their answers to a repeated question (`--ask`)."""
 
 _MARK_FOUND: Final = """
 UPDATE main.items SET status = o.status, reason = iif(o.status = 'ok', 'cached', o.reason), error = o.error,
@@ -159,7 +159,7 @@ FROM old.items o JOIN main.submissions s USING (submission_id)
 WHERE NOT EXISTS (SELECT 1 FROM main.items n WHERE n.submission_id = o.submission_id AND n.identity = o.identity)
 """,  # noqa: S608
 )
-"""Move open requests with their rows. Rows that the new manifest lacks come after its rows and stand in `gone`."""
+"""SQL: copies open requests with their rows. Rows that the new manifest lacks are appended and listed in `gone`."""
 
 _FORGET_OPEN: Final = (
     f"UPDATE money SET held = held - (SELECT coalesce(sum(hold), 0) FROM submissions WHERE state IN {_OPEN})",  # noqa: S608
@@ -198,7 +198,10 @@ FROM temp.found f JOIN old.findings o ON o.seq = f.old_seq ORDER BY o.rowid
 
 @contextmanager
 def _attached(db: sqlite.Connection, folder: Path) -> Iterator[None]:
-    """For a `with` block, begin a transaction on `db`, to which the journal in `folder` is attached as `old`."""
+    """Run a `with` block in a transaction on `db`, to which the journal in `folder` is attached as `old`.
+
+    The end of the block commits the transaction; an error rolls it back.
+    """
     digest: Any = _digest
     db.create_scalar_function("digest", digest, 1, deterministic=True)
     db.execute("ATTACH ? AS old", (str(journal_path(folder)),))
@@ -251,7 +254,7 @@ def carry_results(db: sqlite.Connection, folder: Path) -> None:
 def fold_run(db: sqlite.Connection, folder: Path, put: sqlite.Change[None]) -> None:
     """Add an older run's items that the journal `db` lacks, with their answers, so that the older run can be removed.
 
-    The credits that each item cost in the older run are added too.
+    Also add the credits that each item cost in the older run to the table `paid_before` of `db`.
 
     Args:
         db: The journal of the next run.

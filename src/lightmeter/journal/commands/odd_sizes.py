@@ -2,7 +2,7 @@
 
 The definition and the default factor are those of CleanVision 0.3.7 (issue `odd_size`): the side of an image is the
 square root of width x height; it is unusual if it is more than 3 interquartile ranges below the first quartile of all
-sides, or above the third.
+sides, or more than that above the third quartile.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SELECT place, sqrt(pixels) FROM (
     FROM items WHERE kind = 'image' AND width * height > 0
 ) WHERE place IN (?1, ?1 + 1, ?2, ?2 + 1)
 """
-"""The sides at two places, counted from 0, and at those after them, among all sides in ascending order."""
+"""SQL: among all sides in ascending order, those at the ranks `?1`, `?1 + 1`, `?2` and `?2 + 1`, from 0."""
 
 _INSERT: Final = """
 INSERT INTO findings (seq, name, severity, message, value, facts)
@@ -44,7 +44,7 @@ _LEFT_COPIES: Final = f"""
 SELECT d.seq, d.item_id, d.duplicate_of, d.perceptual_hash FROM items d JOIN items o ON o.item_id = d.duplicate_of
 WHERE d.status = 'duplicate' AND o.status = 'skipped' AND o.reason = 'odd_size' AND o.{IS_ROW} ORDER BY d.seq
 """  # noqa: S608 (our own words)
-"""Near-duplicates, of a usual size, of rows that are skipped."""
+"""SQL: rows of a usual size that are near-duplicates of skipped rows."""
 
 _SEND: Final = """
 UPDATE items SET status = 'pending', reason = NULL, duplicate_of = NULL, duplicate_distance = NULL,
@@ -57,9 +57,9 @@ _COPY: Final = "UPDATE items SET reason = 'near_duplicate', duplicate_of = ?, du
 def add_odd_size_findings(db: sqlite.Connection, interquartile_ranges: float) -> None:
     """Add the finding `odd_size` to each image of the plan that is much smaller or larger than the others.
 
-    An image's side is the square root of width x height. A side more than `interquartile_ranges` interquartile ranges
-    below the first quartile of all sides, or above the third, gets the finding. Findings of an earlier call are
-    replaced.
+    The side of an image is the square root of width x height. An image gets the finding if its side is more than
+    `interquartile_ranges` interquartile ranges below the first quartile of all sides, or more than that above the
+    third quartile. Findings of an earlier call are replaced.
     """
     db.execute("DELETE FROM findings WHERE name = 'odd_size'")
     images: int = db.execute(_COUNT).get
@@ -75,7 +75,8 @@ def add_odd_size_findings(db: sqlite.Connection, interquartile_ranges: float) ->
 def skip_odd_sizes(db: sqlite.Connection) -> None:
     """Skip the rows of the plan that have the finding `odd_size`, before any row is sent.
 
-    If near-duplicates of a usual size shared the answer of a skipped row, the first of them is sent in its place.
+    A near-duplicate of a skipped row would have got that row's answer. If its own size is usual, it is not skipped: the
+    first of these near-duplicates becomes pending, and the others share its answer.
     """
     db.execute(_SKIP)
     first: dict[str, tuple[str, int]] = {}
@@ -88,7 +89,7 @@ def skip_odd_sizes(db: sqlite.Connection) -> None:
 
 
 def _quantile(sides: dict[int, float], position: float) -> float:
-    """Return the image side at the rank `position` from `sides` (rank → side); interpolate between two whole ranks."""
+    """Return the image side at the fractional rank `position`, interpolated from `sides` (rank, from 0 → side)."""
     lower = sides[int(position)]
     upper = sides.get(int(position) + 1, lower)
     return lower + position % 1 * (upper - lower)

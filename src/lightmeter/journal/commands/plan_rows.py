@@ -43,7 +43,10 @@ class CachedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class CachedRow:
-    """Manifest row `seq`, an answer of an earlier run about it, and position and name of its image or video there."""
+    """The manifest row `seq`, which an answer of an earlier run answers.
+
+    `asset` and `name` are the position (from 0) and the name of the row's image or video in that answer.
+    """
 
     seq: int
     asset: int
@@ -71,7 +74,7 @@ class PlannedRow:
     """A row of the manifest after planning: to be sent (`pending`), or not, with a reason.
 
     Attributes:
-        seq: Number of the row.
+        seq: Number of the row in the manifest, from 0; of a frame's row, the result of `frame_seq`.
         item_id: Id of the row; `add_rows` replaces an id that an earlier row has.
         url: Its URL or path, as in the manifest.
         path: Absolute path of a local file; None for a URL.
@@ -80,8 +83,8 @@ class PlannedRow:
         extra: The manifest's additional columns, as JSON.
         own_id: Whether `item_id` comes from the manifest, and was not made by lightmeter.
         status: `pending`, `skipped`, `duplicate` and so on.
-        reason: Code for why the row is not sent, such as `same_asset`; None if it is.
-        error: Why the row is not sent, as a sentence for the user.
+        reason: Code for why the row is not sent, such as `same_asset`; None if the row is to be sent.
+        error: Why the row is not sent, as a sentence for the user; None if the row is to be sent.
         frames_low: Least number of frames that will be charged; 1 for an image.
         frames_high: Most frames that will be charged; None if no bound is known.
         width: In pixels.
@@ -91,7 +94,7 @@ class PlannedRow:
         findings: What pre-checks found.
         duplicate_of: `item_id` of an earlier row with the same image or video; None without one.
         size_bytes: Length of the content in bytes; None if it is not known.
-        perceptual_hash: 64 bits, see `media.perceptual_hash`; None if the content was not decoded.
+        perceptual_hash: 64 bits, nearly equal for images that look the same; None if the content was not decoded.
         duplicate_distance: Number of bits in which `perceptual_hash` differs from that of `duplicate_of`; None if the
             two contents, URLs or paths are equal.
         fingerprint: A small copy of the image, to find images that look the same; it is not stored.
@@ -151,7 +154,7 @@ _SAME_ASSET: Final = """
 SELECT (SELECT item_id FROM items WHERE identity = ?1 AND frames_low > 0 LIMIT 1),
        (SELECT item_id FROM items WHERE content_sha256 = ?2 AND frames_low > 0 LIMIT 1)
 """
-"""The rows to be charged with the same URL or path, and with the same content: the indexes contain no others."""
+"""SQL: a row to be charged with the URL or path `?1`, and one with the content `?2`, found by partial indexes."""
 
 
 @sqlite.command
@@ -288,7 +291,7 @@ def planned_rows(
 
     Args:
         db: The journal.
-        first: Number of the first manifest row to yield.
+        first: Number of the first manifest row to yield, from 0.
         last: Number of the last manifest row to yield; by default the last of the manifest.
     """
     seqs = (first, last, frame_seq(first, 0), frame_seq(last + 1, 0) - 1)
@@ -331,8 +334,8 @@ def index_images(db: sqlite.Connection, rows: Sequence[PlannedRow], search: Near
 def set_frames(db: sqlite.Connection, groups: Sequence[tuple[str | None, int | None, int, int | None]]) -> None:
     """Set how many frames will be charged for the rows that are pending, over budget or answered.
 
-    Each group is (`image`, `video` or None if unknown; video length in whole seconds, rounded up, or None; least
-    frames; most frames, or None without a bound). It applies to the rows with that type and length.
+    Each of `groups` applies to the rows with one media type and video length. It is a tuple (media type, or None if
+    unknown; length in seconds, rounded up, or None; least frames; most frames, or None if unbounded).
     """
     db.execute("CREATE TEMP TABLE lengths (kind TEXT, seconds INTEGER, low INTEGER, high INTEGER)")
     try:

@@ -29,8 +29,9 @@ class AnswerRetry:
 
 @dataclass(frozen=True, slots=True)
 class PendingRow:
-    """A manifest row, or one frame of a video, that is to be sent; `place` is its position in the send order.
+    """A manifest row, or one frame of a video, that is to be sent.
 
+    `place` is its position in the send order, from 0; frames have the place of their video.
     If `retry` is set, the row was answered, and the user's question (`--ask`) is asked again.
     """
 
@@ -44,7 +45,7 @@ class PendingRow:
 
     @property
     def frame(self) -> int | None:
-        """The frame that is sent as an image; None for a whole row of the manifest."""
+        """Number of the frame, from 0, among those that the service would analyze of its video; None if no frame."""
         return frame_of(self.seq)
 
 
@@ -69,7 +70,10 @@ def has_failed_with(db: sqlite.Connection, reason: str) -> bool:
 
 
 def count_by_reason(db: sqlite.Connection) -> list[tuple[str, str, int, str]]:
-    """Count rows by reason (a code), most frequent first: (status, reason, number of rows, URL and error of a row)."""
+    """Count rows by status and reason (a code); most frequent first.
+
+    Return tuples (status, reason, number of rows, text with the URL and the error of one of these rows).
+    """
     query = (
         "SELECT status, reason, count(*) AS rows, max(url || coalesce(': ' || error, '')) FROM items "  # noqa: S608
         f"WHERE reason IS NOT NULL AND {IS_ROW} GROUP BY status, reason ORDER BY rows DESC, status, reason"
@@ -143,7 +147,7 @@ def rows_lost_earlier(db: sqlite.Connection, first: int, last: int) -> list[Pend
     Args:
         db: The journal.
         first: First place in the send order at which rows are returned.
-        last: Last such place.
+        last: Last place at which rows are returned.
     """
     return [_to_pending_row(row) for row in db.execute(_LOST_EARLIER, (first, last))]
 
@@ -186,9 +190,9 @@ class OverBudgetGroup(NamedTuple):
             `no_bound` (no upper price of the row is known).
         rows: Number of rows.
         frames_low: Least number of their images and frames.
-        frames_high: Most images and frames of the rows, without those in `unbounded`; None if that leaves none.
+        frames_high: Most images and frames of the rows with a known upper bound; None if no row has one.
         unbounded: Number of rows with no known upper bound of their frames.
-        largest: Most frames of a single row, without those in `unbounded`; None if that leaves none.
+        largest: Most frames of a single row with a known upper bound; None if no row has one.
     """
 
     reason: str
@@ -275,10 +279,10 @@ def count_rows(db: sqlite.Connection) -> int:
 
 
 PLANNED: Final = "status NOT IN ('skipped', 'duplicate') AND reason IS NOT 'cached'"
-"""SQL: the row of `items` is one that the plan meant to send, whatever its status is now."""
+"""SQL: whether the plan meant to send the row of `items`, whatever the row's status is now."""
 
 UNSENT: Final = "status IN ('pending', 'over_budget')"
-"""SQL: the row of `items` is pending or over budget."""
+"""SQL: whether the row of `items` is pending or over budget."""
 
 
 def cached_frames(db: sqlite.Connection) -> FrameRange:
@@ -324,7 +328,7 @@ def duplicate_groups(db: sqlite.Connection, *, only_near: bool = False) -> Itera
     """Yield the number of rows that repeat an earlier row's image or video, by media type and number of its frames.
 
     A duplicate is counted only if the earlier row has a result; with `only_near`, only if the images are not equal.
-    A video whose frames are sent in its place counts as that many images.
+    If frames of a video are sent in its place, each frame counts as one image.
     """
     for kind, low, high, single, rows in db.execute(_DUPLICATES, (only_near,)):
         yield FrameGroup("image", 1, 1, low * rows) if single else FrameGroup(kind, low, high, rows)

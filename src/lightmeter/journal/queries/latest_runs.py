@@ -65,7 +65,7 @@ def credit_share(paid: int, sharers: int, place: int) -> float:
     return (each + (place < left)) * CREDIT_STEP
 
 
-def share_items(db: sqlite.Connection, older: list[Path]) -> bool:
+def has_shared_items(db: sqlite.Connection, older: list[Path]) -> bool:
     """Return whether any item id of the journal `db` also occurs in the journal of one of the folders `older`."""
     for folder in older:
         db.execute("ATTACH ? AS older", (str(journal_path(folder)),))

@@ -40,7 +40,10 @@ class OpenRequests(NamedTuple):
 
 
 class WaitingAnswer(NamedTuple):
-    """A request that the service accepted at `acked_at` (seconds since the epoch) and has not answered."""
+    """A request that the service accepted at `acked_at` (seconds since the epoch) and has not answered.
+
+    `rows` is the number of its rows, and `credits` the most that it can cost.
+    """
 
     request_id: str | None
     rows: int
@@ -49,7 +52,7 @@ class WaitingAnswer(NamedTuple):
 
 
 class ProblemReason(NamedTuple):
-    """Why rows have no result: a status and a reason (a code), number of these rows, URL and error of one of them."""
+    """Why rows have no result: a status and a reason (a code), number of these rows, text with URL and error of one."""
 
     status: str
     reason: str
@@ -91,11 +94,15 @@ def activity_since(db: Connection, transition_id: int) -> list[Activity]:
 
 
 def charges_by_interval(db: Connection, interval_s: int) -> list[Activity]:
-    """Return how many requests were sent, answered and charged in each interval of `interval_s` seconds of a run."""
+    """Return how many requests were sent, answered and charged in each interval of `interval_s` seconds of a run.
+
+    A request counts in the interval of its answer; a request without an answer counts in the interval when it was sent.
+    `throttled` is 0 in all intervals.
+    """
     return list(map(Activity._make, db.execute(_CHARGES, (interval_s,))))
 
 
-def charge_times(db: Connection) -> tuple[float, float] | None:
+def transition_times(db: Connection) -> tuple[float, float] | None:
     """Return when a request first and last changed its state, in seconds since the epoch; None if none did."""
     query = "SELECT at FROM transitions WHERE rowid = (SELECT {}(rowid) FROM transitions)"
     first, last = (db.execute(query.format(bound)).get for bound in ("min", "max"))

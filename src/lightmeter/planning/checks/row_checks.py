@@ -26,7 +26,7 @@ MAX_UNFINISHED: Final = 4096
 """Rows whose checks may run or wait at the same time."""
 
 _STEP_S: Final = 1.0
-"""Longest time between two steps, in seconds."""
+"""Longest time between two values that `check_rows` yields, in seconds."""
 
 
 class RowChecker(Protocol):
@@ -39,7 +39,7 @@ class RowChecker(Protocol):
     ) -> None: ...
 
     async def check(self, item: Item) -> CheckResult:
-        """Return what the checks found in one row."""
+        """Check one manifest row, and return what was found."""
         ...
 
 

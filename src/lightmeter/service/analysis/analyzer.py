@@ -1,6 +1,6 @@
 """Analyzes requests: fetches and decodes images and videos, calls back ends, merges results, computes charges.
 
-An asset that cannot be analyzed becomes a message in `all.errors`; the other assets are answered.
+If an image or video cannot be analyzed, `all.errors` in the answer has a message; the others are still analyzed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MAX_OPEN_ASSETS: Final = 64
 """Maximum assets of one account that are fetched or analyzed at once. Limits connections and temporary files."""
 
 IMAGES_PER_VIDEO: Final = 4
-"""How many images are analyzed at once where one video is.
+"""Maximum images that are analyzed at once, divided by the maximum videos.
 
 A decoded image takes little memory. On one core, it took 19.0 ms with 2 images at once, 18.2 with 4, 17.8 with 8 or 16.
 """
@@ -87,14 +87,14 @@ class _AssetResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RunningJob:
-    """A request that is being analyzed, with what the analysis of each of its images and videos needs.
+    """A request that is being analyzed, with the data that the analyses of its images and videos share.
 
     Attributes:
         job: The request, prepared for analysis.
         hold_more: Reserves the price of a number of additional pictures; raises OutOfCredits.
-        on_video: Called when an asset (an image or video of the request) is a video.
+        on_video: Called for each asset (image or video of the request) that turns out to be a video.
         open_assets: Limits how many assets of the request are fetched or analyzed at once.
-        params: Features and options for each back end, by its name.
+        params: Features and options for each back end, by name of the back end.
         views: Transforms (scale, crop) that turn a picture (image or video frame) into the inputs of the back ends.
     """
 
@@ -112,7 +112,7 @@ class _RunningJob:
 
 @dataclass(frozen=True, slots=True)
 class _AssetTask:
-    """An image or video to analyze, and the number of its frames for whose price credits are reserved."""
+    """An image or video to analyze; the credits reserved for it pay for `held_pictures` (1 for an image, or frames)."""
 
     source: str | bytes
     name: str
@@ -171,7 +171,7 @@ class Analyzer:
         await self._inference.warm()
 
     def close(self) -> None:
-        """Stop the threads that decode images and that call back ends, each after its present task."""
+        """Stop the threads that decode images or call back ends; each thread finishes its current task first."""
         self._decoder.close()
         self._inference.close()
 
@@ -204,7 +204,7 @@ class Analyzer:
         Args:
             job: The request, prepared for analysis.
             hold_more: Reserves the price of a number of additional pictures; raises OutOfCredits.
-            on_video: Called when an asset (an image or video of the request) is a video.
+            on_video: Called for each asset (image or video of the request) that turns out to be a video.
 
         Raises:
             TempFolderError: the only asset of the job cannot be stored in the temporary folder.
@@ -219,12 +219,12 @@ class Analyzer:
         results = await _gather([self._run_asset(running, asset) for asset in assets])
         errors = [*job.unavailable_errors, *(error for result in results for error in result.errors)]
         charged = [(result.backends, result.pictures) for result in results if result.asset is not None]
-        paid = self._tariff.charge(charged, request.feature, request.prompt)
+        charge = self._tariff.charge(charged, request.feature, request.prompt)
         analyzed = [result.asset for result in results if result.asset is not None]
-        return AnalysisResult(orjson.dumps({"assets": analyzed, "errors": errors}), paid)
+        return AnalysisResult(orjson.dumps({"assets": analyzed, "errors": errors}), charge)
 
     def _inference_params(self, request: AnalyzeRequest) -> dict[str, InferenceParams]:
-        """Return by name features and options for the requested back ends, and for those whose results they use."""
+        """Return features and options by name of each back end that is requested or that a requested one builds on."""
         options = AnalysisOptions(role=request.role, language=request.language, prompt=request.prompt)
         requested = frozenset(request.feature)
         features = {name: self._backends[name].features & requested for name in request.backend}
@@ -235,9 +235,9 @@ class Analyzer:
         return {name: InferenceParams(each, options) for name, each in features.items()}
 
     async def _run_asset(self, running: _RunningJob, asset: _AssetTask) -> _AssetResult:
-        """Wait while too many assets are open, then analyze an image or video and return its result.
+        """Analyze the image or video `asset` of the request `running`; wait first while too many others are analyzed.
 
-        If the analysis fails, the result holds no asset, but an error message for the user.
+        If the analysis fails, the result has no `asset`, but an error message for the user.
         """
         with self._admission.reserve(running.job.account_id, asset.held_pictures):
             async with running.open_assets, self._open_assets.acquire(running.caller):
@@ -310,7 +310,7 @@ class Analyzer:
             return await anext(slices, None)
 
     async def _infer_all(self, pictures: DecodedPictures, running: _RunningJob) -> EntriesByBackend:
-        """Return by back end what it finds in `pictures`; back ends that use other back ends' results run last."""
+        """Return entries (tags, …) or an error by back end; back ends that need others' results run last."""
         entries = dict(
             await _gather(
                 [
@@ -341,7 +341,7 @@ class Analyzer:
         return backend, in_asset_pixels(entries, view, pictures)
 
     def _cached_findings(self, content: ContentKey | None, running: _RunningJob) -> AssetFindings | None:
-        """Return the cached metadata and back-end results of the file `content`; None if one of them is not cached."""
+        """Return the cached findings on the file with key `content`; None if any that `running` needs is missing."""
         if self._cache is None or content is None:
             return None
         metadata = self._cache.get_metadata(content)

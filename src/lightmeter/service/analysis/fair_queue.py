@@ -16,12 +16,17 @@ from typing import Final, Generic, TypeVar
 T = TypeVar("T")
 
 ACCOUNT_SHARES: Final = 2
-"""How many times the limit of one account all accounts together may use."""
+"""Limit of all accounts together, divided by the limit of one account."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who waits in a fair queue: the number of an account, and a key that identifies one request of the account."""
+    """Identifies the request that an item of a fair queue belongs to.
+
+    Attributes:
+        account_id: Number of the account.
+        request: Any hashable object that identifies the request within the account, such as its id.
+    """
 
     account_id: int
     request: Hashable
@@ -91,10 +96,11 @@ class FairQueue(Generic[T]):
         self._accounts.setdefault(caller.account_id, RoundRobinQueue()).add(caller.request, item)
 
     def pop(self, account_id: int | None = None) -> T:
-        """Remove and return the first item of an account; None: of the account whose turn it is.
+        """Remove and return the first item of the account `account_id` or, if None, of the account whose turn it is.
 
         Raises:
             IndexError: the queue is empty.
+            KeyError: the queue is not empty, but has no item of the account `account_id`.
         """
         if not self._accounts:
             raise IndexError("the queue is empty")
@@ -106,7 +112,7 @@ class FairQueue(Generic[T]):
         return item
 
     def pop_batch(self, max_items: int, batch_key: Callable[[T], Hashable]) -> list[T]:
-        """Remove and return items in the order of `pop`, up to `max_items`, while their `batch_key` is the same.
+        """Remove and return up to `max_items` items in the order of `pop`, while `batch_key` returns the same for each.
 
         Raises:
             IndexError: the queue is empty.
@@ -137,7 +143,7 @@ class FairSemaphore:
 
     @asynccontextmanager
     async def acquire(self, caller: Caller) -> AsyncIterator[None]:
-        """Wait until the semaphore gives a permit, and keep the permit during the `with` block."""
+        """Wait until the account of `caller` gets a permit, and keep the permit during the `with` block."""
         await self._acquire(caller)
         try:
             yield

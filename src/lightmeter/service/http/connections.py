@@ -27,7 +27,7 @@ MAX_LINE_BYTES: Final = 64 * 1024
 """Maximum line of an HTTP request, above the maximum query, so that the API itself can refuse a longer query."""
 
 READ_BUFFER_BYTES: Final = 64 * 1024
-"""Bytes of a body that are buffered before the handler reads them; the client has to wait beyond twice as many."""
+"""Buffer for bytes of a body that the handler has not read yet; from twice this size on, the client has to wait."""
 
 LINGER_S: Final = 2.0
 """Seconds for which the rest of a refused body is read and dropped, so that the client can read the refusal."""
@@ -76,7 +76,7 @@ class Connections:
     def admit(self, connection: HttpConnection) -> bool:
         """Register a new connection. If too many are open, close the one that waits longest for a whole request.
 
-        Return False if too many are open and each has already sent a whole request.
+        Return whether it was registered: False if too many are open and each has already sent a whole request.
         """
         if len(self._open) >= self._max_connections:
             if not self._waiting:
@@ -108,7 +108,7 @@ class Connections:
                 self._wait(connection)
 
     def keep_open(self, request: web.Request) -> None:
-        """Protect the connection of a request whose body has arrived from being replaced by a new connection."""
+        """Record that the body of `request` has arrived: its connection is not closed to make room for a new one."""
         if isinstance(request.protocol, HttpConnection):
             self._waiting.pop(request.protocol, None)
 
@@ -175,7 +175,10 @@ class HttpConnection(web.RequestHandler):
         super().connection_lost(exc)
 
     def await_request(self, for_s: float) -> None:
-        """Let the server close the connection unless a request begins within `for_s` seconds; infinity: no deadline."""
+        """Let the server close the connection unless the first byte of a request arrives within `for_s` seconds.
+
+        Infinity means no deadline.
+        """
         self.deadline_s = self._loop.time() + for_s
         self._awaits_head = for_s < math.inf
 

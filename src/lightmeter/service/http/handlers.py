@@ -19,7 +19,7 @@ from lightmeter.errors import AccessDenied, OutOfCredits
 from lightmeter.service.analysis.backpressure import ServiceOverloaded
 from lightmeter.service.http.parameters import BadRequest, read_uploads, validate, with_file_names
 from lightmeter.service.ingest.payload import TempFolderError
-from lightmeter.service.jobs.local_queue import JobQueue
+from lightmeter.service.jobs.job_queue import JobQueue
 from lightmeter.service.jobs.runner import Runner, RunningRequest, guess_kinds
 from lightmeter.service.store import auth, requests
 from lightmeter.service.store.credits import read_balance
@@ -85,7 +85,10 @@ class Reply:
 
 
 def failure(status: int, error: str, retry_after_s: int | None = None) -> Reply:
-    """Return the reply for an error, with the header Retry-After unless `retry_after_s` is None."""
+    """Return the reply for an error, with the HTTP status `status` and the message `error`.
+
+    `retry_after_s` is the value of the header Retry-After, in seconds; None: the reply has no such header.
+    """
     headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
     return Reply(status, {"error": error, "status": "failed"}, headers)
 
@@ -104,13 +107,13 @@ class Handlers:
 
     Args:
         store: Store of requests, accounts and credits.
-        runner: Runs the requests whose clients wait for the answer; also has the policy of the service.
+        runner: Runs the requests whose clients wait for the answer; its `policy` has the prices and limits.
         queue: Job queue that runs the requests whose clients poll for the result.
         clock: Source of the time.
-        offers: Body of GET /api/backends.
+        offers: Body of the answer to GET /api/backends: the back ends with their features and prices.
 
     Attributes:
-        offers: Body of GET /api/backends.
+        offers: Body of the answer to GET /api/backends: the back ends with their features and prices.
     """
 
     def __init__(self, store: Store, runner: Runner, queue: JobQueue, clock: Clock, offers: Backends) -> None:
@@ -171,19 +174,19 @@ class Handlers:
             uploads=uploads,
             hold=self._runner.credits_to_hold(job),
             at=self._clock.now(),
-            acknowledged=len(kinds) > 1 or "video" in kinds,
+            client_polls=len(kinds) > 1 or "video" in kinds,
             idempotency_key=key,
         )
         with self._runner.reserve_capacity(job, self._queue.waiting_requests):
-            if not new.acknowledged:
+            if not new.client_polls:
                 await self._runner.wait_for_isolated_request()
             earlier = await self._store.write(lambda db: requests.admit(db, new, self._queue.enqueue))
             if earlier is not None:
                 return await self._reply_to_repeat(earlier, new, base_url)
-            if new.acknowledged:
+            if new.client_polls:
                 self._runner.metrics.count_job(JobState.QUEUED.value)
                 telemetry.store_trace_parent(new.request_id)
-                self._queue.notify_admitted(new.request_id, account_id)
+                self._queue.start_queued(new.request_id, account_id)
                 return _acknowledgment_reply(new, base_url)
             running = self._runner.start(Attempt(new.request_id, 1), job)
         return await self._synchronous_reply(running, new, base_url)
@@ -202,6 +205,11 @@ class Handlers:
         """Wait until a request with one asset has ended, and return its result.
 
         If the asset is a video, do not wait, but return the request id, with which the client polls.
+
+        Args:
+            running: The request's run in this process.
+            new: The request as it was stored.
+            base_url: URL of this service, for the URL at which the client polls.
         """
         if await asyncio.shield(running.is_video):
             return await self._acknowledge(new, base_url)
@@ -217,7 +225,10 @@ class Handlers:
         return _acknowledgment_reply(request, base_url)
 
     async def _reply_to_repeat(self, earlier: StoredRequest, new: NewRequest, base_url: str) -> Reply:
-        """Return the reply of request `earlier` to request `new` with the same idempotency key; charge nothing.
+        """Return the reply to request `new`, which repeats request `earlier` with its idempotency key; charge nothing.
+
+        The reply is the result of `earlier`, or its id if the client must poll. This may wait for `earlier` to end.
+        `base_url` is the URL of this service, for the URL at which the client polls.
 
         Raises:
             BadRequest: the new request differs from the earlier one.
@@ -225,18 +236,18 @@ class Handlers:
         if not earlier.is_same_request(new):
             raise BadRequest(OTHER_BODY, OTHER_BODY_STATUS)
         running = self._runner.running.get(earlier.request_id)
-        if not earlier.acknowledged and running is not None:
+        if not earlier.client_polls and running is not None:
             earlier = await asyncio.shield(running.task)
-        if not earlier.acknowledged and earlier.state not in FINISHED:
+        if not earlier.client_polls and earlier.state not in FINISHED:
             earlier = await self._wait_for_other_process(earlier)
-        if earlier.acknowledged:
+        if earlier.client_polls:
             return _acknowledgment_reply(earlier, base_url)
         if earlier.state in FINISHED:
             return _result_reply(earlier, FAILED_STATUS)
         return await self._acknowledge(earlier, base_url)
 
     async def _wait_for_other_process(self, earlier: StoredRequest) -> StoredRequest:
-        """Wait for a request that another process runs, and return its present record in the database.
+        """Wait for the request `earlier`, which another process runs, and return its current record in the database.
 
         Stop waiting when the request has ended, when its client polls, or after `MAX_WAIT_FOR_OTHER_S`.
 
@@ -244,7 +255,7 @@ class Handlers:
             Superseded: the other process has died, and the request was deleted, so the client must send it again.
         """
         until = self._clock.monotonic() + MAX_WAIT_FOR_OTHER_S
-        while not earlier.acknowledged and earlier.state not in FINISHED and self._clock.monotonic() < until:
+        while not earlier.client_polls and earlier.state not in FINISHED and self._clock.monotonic() < until:
             await self._clock.sleep(CHECK_INTERVAL_S)
             request_id, account_id = earlier.request_id, earlier.account_id
             current = await self._store.read(lambda db: requests.find(db, request_id, account_id, 0))  # noqa: B023 (awaited here)
@@ -254,7 +265,10 @@ class Handlers:
         return earlier
 
     async def result(self, account_id: int, request_id: str) -> Reply:
-        """Return the reply to GET /api/response/REQUEST_ID: the result of a request, or its state."""
+        """Return the reply to GET /api/response/REQUEST_ID: the result of a request, its state, or 404.
+
+        The status is 404 if the request is unknown, has expired, or belongs to another account.
+        """
         not_before = self._clock.now() - self._policy.result_lifetime_s
         stored = None
         if REQUEST_ID.fullmatch(request_id):  # other text is no id, and PostgreSQL rejects some of it, such as NUL

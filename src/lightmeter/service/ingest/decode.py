@@ -33,7 +33,7 @@ from lightmeter.service.ingest.allocator import configure_allocators
 from lightmeter.service.ingest.payload import AssetPayload
 
 PixelsByView: TypeAlias = Mapping[InputTransform, tuple[NDArray[np.uint8], ...]]
-"""An image or frames by the transform that was applied, each a read-only array of height x width x 3."""
+"""Transform → the transformed image or frames, each a read-only array of height x width x 3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class DecodedPictures:
 
     Attributes:
         metadata: Metadata of the image or video; `times_s` has only the times of the decoded frames.
-        pixels_by_view: Pixels by the transform (scale, crop) that was applied to the image or frames.
+        pixels_by_view: Transform (scale, crop) → one array for the image, or one for each frame, after this transform.
     """
 
     metadata: AssetMetadata
@@ -106,7 +106,10 @@ class _PixelBudget:
 
     @asynccontextmanager
     async def acquire(self, pixels: int) -> AsyncIterator[None]:
-        """Wait until `pixels` pixels of the limit (or all, if it is lower) are free; reserve them during the block."""
+        """Reserve `pixels` pixels during the `with` block; wait at its start until enough pixels are free.
+
+        If `pixels` is more than the limit, reserve the whole limit.
+        """
         pixels = min(pixels, self._total)
         async with self._lock:
             while self._available < pixels:
@@ -133,11 +136,11 @@ class MediaDecoder:
         self._pixels_per_thread = max(1, limits.pixels_in_flight // limits.threads)
 
     def close(self) -> None:
-        """Stop the threads that decode images, each after its present image."""
+        """Stop the threads that decode images; each finishes its current image first."""
         self._threads.shutdown(cancel_futures=True)
 
     async def decode_image(self, payload: AssetPayload, views: frozenset[InputTransform]) -> DecodedPictures:
-        """Decode an image and apply each of the transforms `views` to it.
+        """Decode the image `payload`, and apply each of the transforms (scale, crop) `views` to it.
 
         Raises:
             UnsupportedMedia, BrokenMedia, MediaTooLarge: the image cannot be decoded.
@@ -157,6 +160,11 @@ class MediaDecoder:
 
     async def count_frames(self, path: Path, interval_s: int, max_frames: int) -> int:
         """Return the number of frames that `decode_video` captures with these arguments.
+
+        Args:
+            path: Video file.
+            interval_s: Seconds between captured frames.
+            max_frames: Maximum number of frames; 0: no limit.
 
         Raises:
             UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout: the video cannot be decoded.
@@ -212,7 +220,10 @@ class MediaDecoder:
 def _decode_image(
     payload: AssetPayload, views: frozenset[InputTransform], max_pixels: int | None
 ) -> tuple[ImageInfo, dict[InputTransform, NDArray[np.uint8]] | None]:
-    """Return metadata of an image, and its pixels by transform (scale, crop), or None if it has over `max_pixels`."""
+    """Return the metadata of the image `payload`, and its pixels by transform (scale, crop), for each of `views`.
+
+    The pixels are None if the image has more than `max_pixels` pixels; `max_pixels` None: no limit.
+    """
     content = payload.content()
     info = read_image_info(content)
     if max_pixels is not None and info.width * info.height > max_pixels:

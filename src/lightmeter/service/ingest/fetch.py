@@ -38,8 +38,8 @@ HEADER_BYTES: Final = 8190
 """Maximum size of a header and of the status line. aiohttp accepts at most 128 headers."""
 MAX_REASON_CHARS: Final = 120
 RESOLVER_THREADS: Final = 128
-"""Maximum host names that are resolved at once: at least as many as assets are open, so that slow name servers of one
-account do not delay another (see `MAX_OPEN_ASSETS`)."""
+"""Maximum host names that are resolved at once. It is at least the number of images and videos that are fetched at once
+(`MAX_OPEN_ASSETS`), so that slow name servers of one account do not delay other accounts."""
 
 
 class _AddressNotPublic(PermissionError):
@@ -95,7 +95,7 @@ class _ThreadedResolver(AbstractResolver):
 
 
 class Fetcher:
-    """HTTP client that fetches assets; an async context manager.
+    """HTTP client that fetches images and videos; an async context manager.
 
     Args:
         allow_private: Whether to fetch from private addresses and all ports too, for use on one's own machine.

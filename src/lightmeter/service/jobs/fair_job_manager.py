@@ -13,7 +13,7 @@ from procrastinate.jobs import Job, Status
 from procrastinate.manager import JobManager
 
 from lightmeter.service.analysis.fair_queue import ACCOUNT_SHARES
-from lightmeter.service.jobs.local_queue import REQUESTS_AT_ONCE
+from lightmeter.service.jobs.job_queue import REQUESTS_AT_ONCE
 
 if TYPE_CHECKING:
     from procrastinate.manager import NotificationCallback
@@ -40,19 +40,22 @@ _FETCH_JOB: Final = """
 """
 """Starts the oldest job of the account that has the fewest running jobs.
 
-An account gets another job of this worker only while the worker has more free places than jobs of the account, so that
-slow jobs of one account leave places to others. A job whose request has ended goes first: it ends at once."""
+A worker starts another job of an account only if it has more free slots than running jobs of this account. So slow jobs
+of one account leave slots to other accounts. A job whose request has ended goes first: it ends at once."""
 
 
 class FairJobManager(JobManager):
-    """procrastinate's job manager, changed to start the oldest job of the account with the fewest running jobs."""
+    """Job manager of the library procrastinate that starts a job of the account with the fewest running jobs."""
 
     _on_notification: NotificationCallback | None = None
 
     async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> Job | None:
         """Start the oldest job of the account with the fewest running jobs, and return it; None: no job may start.
 
-        A worker starts a job of an account only while it has more free places than running jobs of that account.
+        A worker process has a fixed number of slots for jobs. It starts a job of an account only if it has more free
+        slots than running jobs of this account.
+
+        `queues` are the names of the queues that jobs are taken from; `worker_id` is procrastinate's id of this worker.
         """
         rows = await self.connector.execute_query_all_async(
             _FETCH_JOB,
@@ -65,12 +68,18 @@ class FairJobManager(JobManager):
     async def listen_for_jobs(
         self, *, on_notification: NotificationCallback, queues: Iterable[str] | None = None
     ) -> None:
-        """Call `on_notification` for each new job."""
+        """Call `on_notification`, which wakes the worker, for each new job in the queues named `queues`; None: in any.
+
+        Run until cancelled, or return at once if listening is impossible. `finish_job` calls `on_notification` too.
+        """
         self._on_notification = on_notification
         await super().listen_for_jobs(on_notification=on_notification, queues=queues)
 
     async def finish_job(self, job: Job, status: Status, delete_job: bool) -> None:  # noqa: FBT001 (procrastinate's signature)
-        """Store that a job has ended, and wake the worker, which may now start another job of the job's account."""
+        """Store that a job has ended, and wake the worker, which may now start another job of the job's account.
+
+        `status` says how the job ended; `delete_job` deletes the job from the queue's table.
+        """
         await super().finish_job(job, status, delete_job)
         if self._on_notification is not None:
             await self._on_notification(channel="", notification={"type": "job_inserted", "job_id": job.id or 0})

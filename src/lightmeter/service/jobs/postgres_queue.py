@@ -31,7 +31,7 @@ from procrastinate.jobs import DeleteJobCondition
 from lightmeter.clock import Clock
 from lightmeter.service.analysis.fair_queue import ACCOUNT_SHARES
 from lightmeter.service.jobs.fair_job_manager import FairJobManager
-from lightmeter.service.jobs.local_queue import REQUESTS_AT_ONCE, JobQueue
+from lightmeter.service.jobs.job_queue import REQUESTS_AT_ONCE, JobQueue
 from lightmeter.service.jobs.runner import Runner
 from lightmeter.service.store import requests
 from lightmeter.service.store.postgres import psycopg_connection, with_search_path
@@ -45,7 +45,7 @@ TASK: Final = "lightmeter.analyze"
 QUEUE: Final = "lightmeter"
 
 RENEWALS_PER_LEASE: Final = 3
-"""How often a process extends a lease during its length: it may miss one time without losing the lease."""
+"""How many times a process extends a lease in `lease_s` seconds: it may miss one time without losing the lease."""
 
 MAX_POLL_INTERVAL_S: Final = 5.0
 """Seconds between polls for retried jobs; PostgreSQL's NOTIFY announces new jobs at once."""
@@ -81,14 +81,15 @@ class PostgresQueue(JobQueue):
         connector = procrastinate.PsycopgConnector(conninfo=with_search_path(database), min_size=1, max_size=4)
         self._worker_app = procrastinate.App(connector=connector)
         self._worker_app.job_manager = FairJobManager(connector)
-        self._worker_app.task(name=TASK, queue=QUEUE)(runner.run_acknowledged)
+        self._worker_app.task(name=TASK, queue=QUEUE)(runner.run_polled)
 
     def enqueue(self, db: Connection, new: NewRequest) -> None:
-        """Add a job for a request whose client polls.
+        """Add a job for the request `new` if its client polls.
 
-        A request whose client waits gets no job, but a lease: the time until which this process owns the request.
+        If its client waits for the answer, add no job, but store a lease: the time until which this process owns the
+        request.
         """
-        if new.acknowledged:
+        if new.client_polls:
             self._add_job(db, new.request_id)
         else:
             db.execute(
@@ -103,12 +104,15 @@ class PostgresQueue(JobQueue):
         db.execute("UPDATE requests SET job_id = ? WHERE request_id = ?", (job_id, request_id))
 
     async def open(self) -> None:
-        """Start to run jobs, to confirm that this process is alive, and to take over requests of dead processes."""
+        """Start to run jobs, to renew the leases of this process, and to take over requests of dead processes."""
         await self._stack.enter_async_context(self._worker_app.open_async())
         self._tasks = [asyncio.create_task(self._run_worker()), asyncio.create_task(self._renew_leases())]
 
     async def drain(self, seconds: float) -> None:
-        """Start no jobs; wait up to `seconds` + `lease_s` s for running ones. Other processes run unfinished ones."""
+        """Stop starting jobs, and wait up to `seconds` + `lease_s` seconds for running jobs.
+
+        Other processes run again the jobs that have not ended.
+        """
         for task in self._tasks:
             task.cancel()
         if self._tasks:  # the worker cancels what it cannot finish in time
@@ -161,9 +165,9 @@ class PostgresQueue(JobQueue):
         return dict(rows)
 
     def _claim_recovery(self, db: Connection) -> bool:
-        """Return whether this process is to take over requests of dead processes now, and record the time if it is.
+        """Return whether this process must now take over the requests of dead processes; if so, record the time.
 
-        True if no process has done so for a third of `lease_s`, so that processes take turns.
+        It must if no process has recorded the time in the last `lease_s` / 3 seconds. So the processes take turns.
         """
         sql = "UPDATE version SET swept_at = now_s() WHERE swept_at < now_s() - ? RETURNING 1"
         return bool(db.execute(sql, (self._lease_s / RENEWALS_PER_LEASE,)))
@@ -198,5 +202,5 @@ class PostgresQueue(JobQueue):
             "LIMIT 1 FOR UPDATE SKIP LOCKED"
         )
         for (request_id,) in rows:
-            requests.delete_unacknowledged(db, request_id, self._clock.now())
+            requests.delete_unless_polled(db, request_id, self._clock.now())
         return bool(rows)

@@ -129,8 +129,8 @@ class Runner:
     def credits_to_hold(self, job: AnalysisJob, pictures: int | None = None) -> int:
         """Return the credits to reserve for `pictures` images and video frames of a job: the most that they can cost.
 
-        If they cost nothing, one credit is reserved for each picture, so that no account can queue more work than it
-        has credits. `pictures` None: as many as `job.held_pictures` says.
+        If they cost nothing, one credit is reserved for each of them, so that no account can queue more work than it
+        has credits. `pictures` None: the sum of `job.held_pictures`, the number to reserve for at first.
         """
         request, count = job.request, sum(job.held_pictures) if pictures is None else pictures
         return self.policy.tariff.max_credits(request.backend, request.feature, request.prompt, count) or count
@@ -161,7 +161,7 @@ class Runner:
             raise ServiceOverloaded(math.ceil(MAX_ISOLATION_WAIT_S)) from None
 
     def start(self, attempt: Attempt, job: AnalysisJob) -> RunningRequest:
-        """Start to run a request whose client waits for the answer.
+        """Start `attempt` to run the request `job`, whose client waits for the answer.
 
         The `task` of the returned RunningRequest raises Superseded if another process has taken over or deleted the
         request.
@@ -192,7 +192,7 @@ class Runner:
         running.task.add_done_callback(ended)
         return running
 
-    async def run_acknowledged(self, request_id: str) -> None:
+    async def run_polled(self, request_id: str) -> None:
         """Run a request whose client polls, unless the request has ended.
 
         If the service crashed repeatedly while it ran the request, this process runs no other request meanwhile.
@@ -241,7 +241,7 @@ class Runner:
         try:
             with _job_span(attempt, job) as span:
                 analysis = await self._analyze(attempt, self._analyzer.run(job, hold_more, on_video))
-                span.set({"lightmeter.credits_paid": analysis.paid})
+                span.set({"lightmeter.credits_paid": analysis.charge})
         except Superseded:
             raise
         except TempFolderError as error:
@@ -254,7 +254,7 @@ class Runner:
             log.exception("request %s failed", attempt.request_id)
             result = AttemptResult(0, None, f"{REQUEST_FAILED}: {type(error).__name__}.", self._clock.now())
         else:
-            result = AttemptResult(analysis.paid, analysis.result, None, self._clock.now())
+            result = AttemptResult(analysis.charge, analysis.results_json, None, self._clock.now())
         ended = await self._finish(attempt, result, client_polls=client_polls())
         self.metrics.count_job(ended.state.value)
         if ended.state is JobState.COMPLETED and ended.paid:
@@ -264,7 +264,8 @@ class Runner:
     async def _finish(self, attempt: Attempt, result: AttemptResult, *, client_polls: bool) -> StoredRequest:
         """Store the result of an attempt and charge it; return the finished request.
 
-        If the database fails: if the client polls, try again until the result is stored; else raise StoreError.
+        If the database fails and the client polls, try again until the result is stored. If the client waits for the
+        answer, raise StoreError.
         """
         if client_polls:
             return await self._write_patiently(lambda db: requests.finish(db, attempt, result))
@@ -290,18 +291,19 @@ class Runner:
                 await asyncio.sleep(STORE_RETRY_S)
 
     def _delete_later(self, request_id: str) -> None:
-        """Delete a request whose client got an error, and release its credits, as soon as the database can be written.
+        """Start a task that deletes a request whose client got an error, and retries while the database fails.
 
-        Otherwise the credits stay reserved until the next service start (SQLite) or for about `lease_s` s (PostgreSQL).
+        Without the deletion, the credits of the request would stay reserved until the next start of the service
+        (SQLite), or for about `lease_s` seconds (PostgreSQL).
         """
         at = self._clock.now()
-        deletion = self._write_patiently(lambda db: requests.delete_unacknowledged(db, request_id, at))
+        deletion = self._write_patiently(lambda db: requests.delete_unless_polled(db, request_id, at))
         task = asyncio.create_task(deletion)
         self._deletions.add(task)
         task.add_done_callback(self._deletions.discard)
 
     async def _analyze(self, attempt: Attempt, analysis: Coroutine[Any, Any, AnalysisResult]) -> AnalysisResult:
-        """Await the analysis of a request; `stop_cancelled` stops it if the operator cancels the request.
+        """Await `analysis`, the analysis of a request; `stop_cancelled` stops it if the operator cancels the request.
 
         Raises:
             Superseded: the operator has cancelled the request.
@@ -349,16 +351,16 @@ async def finish_or_cancel(tasks: Collection[asyncio.Task[Any]], seconds: float)
 
 
 def guess_kinds(request: AnalyzeRequest, uploads: Sequence[bytes]) -> list[MediaKind | None]:
-    """Return the kind (image or video) of each asset, guessed from its URL or upload; None if the URL does not show it.
+    """Return the kind (image or video) of each URL, then of each upload of a request; None if a URL does not show it.
 
-    Nothing is fetched.
+    The kind is guessed from the URL, or from the first bytes of the upload. Nothing is fetched.
     """
     uploaded: list[MediaKind | None] = ["video" if is_video(content[:SNIFF_BYTES]) else "image" for content in uploads]
     return [kind_from_name(url) for url in request.url] + uploaded
 
 
 def _job_span(attempt: Attempt, job: AnalysisJob) -> AbstractContextManager[telemetry.TelemetrySpan]:
-    """Return the OpenTelemetry span of an attempt to run a request, below the span of the client's HTTP request."""
+    """Return the OpenTelemetry span of an attempt to run the request `job`, a child of the client's HTTP request."""
     attributes: telemetry.Attributes = {
         "lightmeter.request_id": attempt.request_id,
         "lightmeter.attempt": attempt.number,

@@ -23,7 +23,7 @@ from lightmeter.wire.request import AnalyzeRequest
 
 
 class Superseded(LightmeterError):
-    """Another process runs the request now, or has deleted it, so an older attempt to run it must not change it."""
+    """An attempt must not change its request any more: the request was started again, has ended, or was deleted."""
 
 
 class IsolationRequired(LightmeterError):
@@ -42,7 +42,7 @@ class NewRequest:
         uploads: Decoded contents of uploaded files.
         hold: Credits to reserve.
         at: Time of the request, in seconds since the epoch.
-        acknowledged: Whether the service answers with the request id, and the client polls for the result.
+        client_polls: Whether the service answers with the request id, and the client polls for the result.
         idempotency_key: The client's idempotency key; None: there is none.
     """
 
@@ -53,7 +53,7 @@ class NewRequest:
     uploads: tuple[bytes, ...]
     hold: int
     at: float
-    acknowledged: bool
+    client_polls: bool
     idempotency_key: str | None
 
 
@@ -67,22 +67,42 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """Outcome of an attempt to run a request: result and charge in credits, or error; and its time (epoch seconds)."""
+    """Outcome of an attempt to run a request.
 
-    paid: int
-    result: bytes | None
+    Attributes:
+        charge: Credits to charge.
+        results_json: The object `all` of the answer, as JSON; None: the request failed.
+        error: Error text for the client; None: the request succeeded.
+        at: Time when the attempt ended, in seconds since the epoch.
+    """
+
+    charge: int
+    results_json: bytes | None
     error: str | None
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRequest:
-    """A request in the database with its state, credits, outcome and crashes: a row of the table `requests`."""
+    """A request in the database: a row of the table `requests`.
+
+    Attributes:
+        request_id, account_id: Its id in answers, and the number of the account that pays.
+        state: Whether it is queued, running, completed or failed.
+        client_polls: Whether the client polls for the result.
+        attempts: Number of attempts to run it so far.
+        digest: SHA-256 of the request and its uploads; empty if schema version 1 stored it.
+        echo: The request as JSON without uploads.
+        hold, paid: Credits reserved and charged; `paid` is None until the request has ended.
+        remaining: Free credits of the account after the charge; None until the request has ended.
+        result, error: The object `all` of the answer as JSON, and the error text for the client; None: there is none.
+        crashes: Crashes of processes that ran it.
+    """
 
     request_id: str
     account_id: int
     state: JobState
-    acknowledged: bool
+    client_polls: bool
     attempts: int
     digest: bytes
     echo: str
@@ -121,9 +141,9 @@ _SELECT: Final = f"SELECT {_COLUMNS} FROM requests WHERE "  # noqa: S608 (a cons
 
 
 def _parse_row(row: Sequence[object]) -> StoredRequest:
-    request_id, account_id, state, acknowledged, attempts, digest, echo, *rest, deaths, deaths_alone, alone = row
+    request_id, account_id, state, client_polls, attempts, digest, echo, *rest, deaths, deaths_alone, alone = row
     crashes = CrashRecord(int(str(deaths)), int(str(deaths_alone)), bool(alone))
-    head = (request_id, account_id, JobState(str(state)), bool(acknowledged), attempts, digest, echo)
+    head = (request_id, account_id, JobState(str(state)), bool(client_polls), attempts, digest, echo)
     return StoredRequest(*head, *rest, crashes)  # type: ignore[call-arg, arg-type]
 
 
@@ -140,14 +160,14 @@ def admit(db: Connection, new: NewRequest, enqueue: Callable[[Connection, NewReq
     Raises:
         OutOfCredits: the account has too few credits; the transaction must be rolled back.
     """
-    state, attempts = (JobState.QUEUED, 0) if new.acknowledged else (JobState.RUNNING, 1)
+    state, attempts = (JobState.QUEUED, 0) if new.client_polls else (JobState.RUNNING, 1)
     # Insert first: of two requests with the same idempotency key, the second waits here for the commit of the first.
     inserted = db.execute(
         "INSERT INTO requests (request_id, account_id, state, acknowledged, echo, digest, hold, attempts, created_at, "
         "idempotency_key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (account_id, idempotency_key) DO NOTHING "
         "RETURNING request_id",
         (
-            *(new.request_id, new.account_id, state.value, int(new.acknowledged), new.echo, new.digest),
+            *(new.request_id, new.account_id, state.value, int(new.client_polls), new.echo, new.digest),
             *(new.hold, attempts, new.at, new.idempotency_key),
         ),
     )
@@ -155,7 +175,7 @@ def admit(db: Connection, new: NewRequest, enqueue: Callable[[Connection, NewReq
         rows = db.execute(f"{_SELECT} account_id = ? AND idempotency_key = ?", (new.account_id, new.idempotency_key))
         return _parse_row(rows[0])
     money.hold(db, LedgerReference(new.account_id, new.request_id, new.at), new.hold)
-    if new.acknowledged or new.idempotency_key is not None:  # other requests are never started again
+    if new.client_polls or new.idempotency_key is not None:  # other requests are never started again
         db.executemany(
             "INSERT INTO uploads (request_id, position, content) VALUES (?, ?, ?)",
             [(new.request_id, position, content) for position, content in enumerate(new.uploads)],
@@ -193,11 +213,11 @@ def hold_more(db: Connection, attempt: Attempt, amount: int, at: float) -> None:
         db: A transaction.
         attempt: The attempt that needs the credits.
         amount: Additional credits.
-        at: Seconds since the epoch.
+        at: Time of the reservation, in seconds since the epoch.
 
     Raises:
         OutOfCredits: the account has too few credits.
-        Superseded: another attempt has started.
+        Superseded: another attempt has started, or the request is not running.
     """
     account_id, _ = _lock_current_attempt(db, attempt)
     try:
@@ -224,10 +244,12 @@ def find(db: Connection, request_id: str, account_id: int, not_before: float) ->
 
 
 def finish(db: Connection, attempt: Attempt, outcome: AttemptResult) -> StoredRequest:
-    """Store the result of an attempt, charge its price, release the other reserved credits; return the request.
+    """Store `outcome`, the result of an attempt, charge its price, release the other reserved credits.
+
+    Return the finished request.
 
     Raises:
-        Superseded: another attempt has started; nothing is changed.
+        Superseded: another attempt has started, or the request is not running; nothing is changed.
     """
     account_id, held = _lock_current_attempt(db, attempt)
     state = step(JobState.RUNNING, JobEvent.COMPLETE if outcome.error is None else JobEvent.FAIL)
@@ -241,19 +263,19 @@ def store_outcome(
 
     Args:
         db: A transaction.
-        reference: The account, the request and the time.
+        reference: The account, the request and the time of the outcome.
         state: The state that the request enters.
         held: Credits that are reserved for the request.
-        outcome: Result, error and charge; the charge is at most `held`.
+        outcome: Result, error and charge; if the charge is more than `held`, only `held` is charged.
     """
     # A restart may have changed back ends or prices, but the charge must not exceed the held credits.
-    paid = min(outcome.paid, held)
+    paid = min(outcome.charge, held)
     remaining = money.charge_held(db, reference, held, paid)
     error = None if outcome.error is None else outcome.error.replace("\0", "")  # PostgreSQL's text type rejects it
     (row,) = db.execute(
         "UPDATE requests SET state = ?, paid = ?, remaining = ?, result = ?, error = ?, finished_at = ?, "  # noqa: S608 (a constant)
         f"lease_until = NULL WHERE request_id = ? RETURNING {_COLUMNS}",
-        (state.value, paid, remaining, outcome.result, error, outcome.at, reference.request_id),
+        (state.value, paid, remaining, outcome.results_json, error, outcome.at, reference.request_id),
     )
     db.execute("DELETE FROM uploads WHERE request_id = ?", (reference.request_id,))
     return _parse_row(row)
@@ -270,7 +292,7 @@ def start(
     Args:
         db: A transaction.
         request_id: Id of the request.
-        at: Seconds since the epoch.
+        at: Time of the failure, if it is stored; in seconds since the epoch.
         alone: Whether this process runs no other request at the same time.
 
     Raises:
@@ -308,7 +330,7 @@ def requeue(db: Connection, attempt: Attempt) -> None:
     """Set the state of a running request to `queued` again, because its process shuts down.
 
     Raises:
-        Superseded: another attempt has started.
+        Superseded: another attempt has started, or the request is not running.
     """
     _lock_current_attempt(db, attempt)
     state = step(JobState.RUNNING, JobEvent.INTERRUPT)
@@ -322,10 +344,10 @@ def release_excess_hold(db: Connection, attempt: Attempt, amount: int, at: float
         db: A transaction.
         attempt: The latest attempt; it reserves more credits again if needed.
         amount: Credits that stay reserved.
-        at: Seconds since the epoch.
+        at: Time of the release, in seconds since the epoch.
 
     Raises:
-        Superseded: another attempt has started.
+        Superseded: another attempt has started, or the request is not running.
     """
     account_id, held = _lock_current_attempt(db, attempt)
     if held > amount:
@@ -334,31 +356,31 @@ def release_excess_hold(db: Connection, attempt: Attempt, amount: int, at: float
 
 
 def recover(db: Connection, at: float) -> list[tuple[str, int]]:
-    """Return the requests that a dead process left and that must run again: request ids with account numbers.
+    """Return the id and the account number of each request that a dead process left and that must run again.
 
     Unfinished requests whose clients waited for the answer are deleted.
 
-    Requests that ran during the most crashes come first; of requests with equally many crashes, the oldest. `at` is
-    the time in seconds since the epoch.
+    The result is sorted: requests that ran during the most crashes come first, then the oldest. `at` is the time
+    when the credits of deleted requests are released, in seconds since the epoch.
     """
     rows = db.execute(
         "SELECT request_id, account_id, acknowledged FROM requests WHERE state IN (?, ?) "
         "ORDER BY deaths DESC, created_at",
         (JobState.QUEUED.value, JobState.RUNNING.value),
     )
-    for request_id, _, acknowledged in rows:
-        if not acknowledged:
-            delete_unacknowledged(db, request_id, at)
-    return [(request_id, account_id) for request_id, account_id, acknowledged in rows if acknowledged]
+    for request_id, _, client_polls in rows:
+        if not client_polls:
+            delete_unless_polled(db, request_id, at)
+    return [(request_id, account_id) for request_id, account_id, client_polls in rows if client_polls]
 
 
-def delete_unacknowledged(db: Connection, request_id: str, at: float) -> None:
+def delete_unless_polled(db: Connection, request_id: str, at: float) -> None:
     """Delete an unfinished request whose client does not poll, and release its reserved credits and idempotency key.
 
     Args:
         db: A transaction.
         request_id: Id of the request.
-        at: Seconds since the epoch.
+        at: Time of the release, in seconds since the epoch.
     """
     rows = db.execute(
         "SELECT account_id, state, hold, acknowledged FROM requests WHERE request_id = ? FOR UPDATE", (request_id,)

@@ -26,7 +26,10 @@ _ERROR_COLUMNS: Final = (
 )
 
 ANSWER_COLUMNS: Final = (_SOURCE, *_ERROR_COLUMNS)
-"""Columns of every such table besides `KEY_COLUMNS`. Those of the question come between `source` and `error`."""
+"""Columns of every table of answers besides `KEY_COLUMNS` and the columns that the question's JSON schema defines.
+
+The question's columns come between `source` and `error`.
+"""
 
 _SCALAR_TYPES: Final[dict[str, pa.DataType]] = {
     "string": pa.string(),

@@ -25,7 +25,7 @@ from lightmeter.tables.query.similar import similar
 from lightmeter.ui.gallery.gallery import Gallery
 from lightmeter.ui.gallery.gallery_queries import Filters, SimilarItems, Sort, items_sql, selection_sql
 from lightmeter.ui.gallery.saved_views import SavedView, delete_view, read_views, save_view
-from lightmeter.ui.items.item_requests import ItemRequests, ui_loop
+from lightmeter.ui.items.item_requests import ItemRequests, items_loop
 from lightmeter.ui.view_model import error_text, request
 
 MAX_SIMILAR: Final = 60
@@ -108,10 +108,10 @@ class ExplorerView(ItemRequests):
         return items_sql(*self._asked())
 
     def rows(self, which: Literal["filtered", "selected"] | None = None) -> pa.Table:
-        """Return rows of the table `assets`: the items selected by hand if there are any, else those filtered.
+        """Return the rows of the table `assets` for the items that match the filters, or that are selected by hand.
 
         Args:
-            which: `filtered` or `selected`; None: `selected` if there are such items.
+            which: `filtered` or `selected`. None means the selected items if there are any, else the filtered ones.
 
         Raises:
             UsageError: `which` or a filter is invalid.
@@ -127,10 +127,10 @@ class ExplorerView(ItemRequests):
     def _start(self, _: object = None) -> None:
         self._changes += 1
         self.busy = True
-        self._job = ui_loop().start(asyncio.to_thread(self._show, self._changes))
+        self._job = items_loop().start(asyncio.to_thread(self._show, self._changes))
 
     def _show(self, change: int) -> None:
-        """Set `result` for the present filters and order; do nothing if `change` is not the number of the last one."""
+        """Set `result` for the present filters and order; do nothing if `change` is not the last change's number."""
         with self._gallery_lock:
             if change != self._changes:
                 return
@@ -155,7 +155,7 @@ class ExplorerView(ItemRequests):
                 self.busy = False
 
     def _why_empty(self) -> str:
-        """Return why the run has no tables, such as that it was interrupted, and the command that writes them."""
+        """Return why the run has no tables, and the command that writes them; an empty text if it has tables."""
         try:
             if not self._gallery.items:
                 must_have_tables(self._run.folder)
@@ -165,9 +165,11 @@ class ExplorerView(ItemRequests):
 
     @request
     def page(self, version: int, offset: int, limit: int) -> dict[str, Any]:
-        """Return `cards`, what the page shows of `limit` items from the index `offset`, and the `version` of `result`.
+        """Return a dict with `cards`, a list of what the page shows of each item, and `version`, that of `result`.
 
-        `cards` is empty if the argument `version` is not that of `result`, because filters or order have changed.
+        The cards are those of at most `limit` items from the index `offset`, counted from 0. There are none if filters
+        or order have changed, so that the argument `version` differs from that of `result`, or while they are being
+        applied; then the returned `version` is None.
         """
         if not self._gallery_lock.acquire(timeout=0.2):
             return {"version": None, "cards": []}
@@ -180,7 +182,7 @@ class ExplorerView(ItemRequests):
 
     @request
     def item_range(self, first: int, last: int) -> list[str]:
-        """Return the ids of the items from index `first` to index `last` of the gallery, both included.
+        """Return the ids of the items from index `first` to index `last` (from 0) of the gallery, both included.
 
         Raises:
             UsageError: There are too many items between the two indices.
@@ -192,7 +194,10 @@ class ExplorerView(ItemRequests):
 
     @request
     def find_tags(self, text: str) -> list[dict[str, Any]]:
-        """Return the tags that contain a text, each a dict with `value` and `items`, its number of shown items."""
+        """Return the tags that contain a text, each a dict with `value` (the tag) and `items` (a number).
+
+        `items` counts the items that have the tag and match all filters except the filter by tags.
+        """
         with self._gallery_lock:
             return self._gallery.find_tags(text)
 

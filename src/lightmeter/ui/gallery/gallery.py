@@ -31,7 +31,7 @@ COLORS_PER_CARD: Final = 6
 MAX_PAGE: Final = 500
 MAX_TAGS_FOUND: Final = 30
 _MAX_KEPT: Final = 4
-"""Results of SQL queries, of 4 bytes per item, that are kept in memory."""
+"""Maximum number of results of SQL queries kept in memory; each takes 4 bytes per item."""
 
 _MAX_READS: Final = 3
 """Most attempts to read the tables while a writer replaces them."""
@@ -45,9 +45,10 @@ class Shown:
 
     Attributes:
         filters: The filters that the items match.
-        order: The positions in the manifest of the items that match, in the order of the gallery.
+        order: The positions in the manifest (from 0) of the items that match, in the order of the gallery.
         masks: Facet, such as `tags` → for each item of the run whether it matches the filter of that facet.
-        tag_counts: For each tag the number of items with it that match all filters, except the filter by tags.
+        tag_counts: For each tag in `GalleryColumns.tags` the number of items with it that match all filters, except the
+            filter by tags.
     """
 
     filters: Filters = field(default_factory=Filters)
@@ -173,7 +174,7 @@ class Gallery:
         return self._places[query]
 
     def page(self, offset: int, limit: int) -> list[dict[str, Any]]:
-        """Return name, URL, tags, colors, … (a card) of at most `limit` of the shown items from the index `offset`."""
+        """Return name, URL, tags, colors and so on of at most `limit` shown items, from index `offset` (from 0)."""
         first = max(offset, 0)
         return [self._card(int(position)) for position in self.shown.order[first : first + min(limit, MAX_PAGE)]]
 
@@ -198,14 +199,16 @@ class Gallery:
         }
 
     def item_ids(self, first: int, last: int) -> list[str]:
-        """Return the ids of the shown items from index `first` to `last` (included), in the order of the gallery."""
+        """Return the ids of the shown items from index `first` (from 0) to `last` (included), in gallery order."""
         return [self.columns.item_ids[int(position)].as_py() for position in self.shown.order[first : last + 1]]
 
     def facets(self) -> dict[str, Any]:
-        """Return per facet the values to filter by, and how many items with each match the filters of other facets.
+        """Return for each facet (property to filter by) the values to choose from, each with a number of items.
 
-        `tags`: the most frequent tags and those chosen; `sources` and `columns`: all values; `severity`: the number of
-        items in each bin, and those without a rating.
+        The number counts the items that have the value and match the filters of all other facets. The keys of the
+        result are `tags` (the most frequent tags and the chosen ones), `different_tags` (the number of all tags),
+        `sources` (all back ends), `columns` (all values of each column), and `severity`: `bins` (the number of items
+        in each twentieth of the NSFW severity 0 to 1), and `unrated` (the number of items without a rating).
         """
         columns, filters, masks = self.columns, self.shown.filters, self.shown.masks
         others = _all_but(masks, "sources", self.items)
@@ -226,7 +229,10 @@ class Gallery:
         }
 
     def find_tags(self, text: str) -> list[dict[str, Any]]:
-        """Return the tags that contain a text, whatever its case, with their number of items; most frequent first."""
+        """Return the most frequent tags that contain a text, in any case of letters, with their numbers of items.
+
+        An item counts if it has the tag and matches all filters except the filter by tags.
+        """
         wanted = text.strip().casefold()
         found = [number for number, name in enumerate(self.columns.tags) if wanted in name.casefold()]
         counts = self.shown.tag_counts
@@ -253,7 +259,7 @@ class Gallery:
 
 
 def parts_version(folder: Path) -> PartsVersion:
-    """Return names, sizes and modification times of the files of a run's tables, to notice that one has changed."""
+    """Return names, sizes, times and inode numbers of the table files of the run in `folder`, to notice changes."""
     dataset, found = Dataset(folder), []
     for table in dataset.tables():
         for part in dataset.parts(table):
@@ -268,7 +274,10 @@ def _all(masks: Mapping[str, Mask], items: int) -> Mask:
 
 
 def _all_but(masks: Mapping[str, Mask], facet: str, items: int) -> Mask:
-    """Return for each of `items` items whether it matches the filters of all facets other than `facet`."""
+    """Return for each of `items` items whether it matches the filters of all facets other than `facet`.
+
+    `masks` has for each facet, such as `tags`, whether each item matches its filter.
+    """
     found = np.ones(items, np.bool_)
     for name, mask in masks.items():
         if name != facet:

@@ -21,13 +21,13 @@ CHROMATIC_WEIGHTS: Final = (0.5, 0.35, 1.5)
 """Weights of the differences in lightness, chroma and hue from a color that is not grey."""
 
 GREY_WEIGHTS: Final = (0.6, 2.0, 2.0)
-"""The same from black, white and grey, which have no hue."""
+"""Weights of the differences in lightness, chroma and hue from a grey color, black or white, which have no hue."""
 
 Score = Annotated[float, Field(ge=0, le=1)]
 
 
 class ColorNear(BaseModel):
-    """Filter for items that have a color within `distance` (see `distances_sql`) of `color` (`#rrggbb`)."""
+    """Filter for items with a color at most `distance` (weighted, in Oklab; 0: equal) from `color` (`#rrggbb`)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -56,7 +56,7 @@ class Filters(BaseModel):
         tags: Tags, written exactly as in the table `tags`.
         sources: Back ends that gave a result for the item.
         values: Column of `assets`, such as `status` → the chosen values as text; None is the null value.
-        severity: Lowest and highest of the NSFW severities of the items; the highest is not included, unless it is 1.
+        severity: Range (low, high) of an item's highest NSFW severity; `high` itself is outside unless it is 1.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -137,7 +137,10 @@ def selection_sql(item_ids: Iterable[str]) -> str:
 
 
 def positions_sql(filters: Filters, sort: Sort) -> str:
-    """Return the SQL query for the positions in the manifest (from 0) of all items, sorted but not filtered."""
+    """Return the SQL query for the positions in the manifest (from 0) of all items, sorted but not filtered.
+
+    `filters` has the color or the similar items to sort by.
+    """
     return f"SELECT (lm_position - 1)::INTEGER AS place FROM {_source(filters, sort)} ORDER BY {_order(filters, sort)}"  # noqa: S608 (quoted)
 
 
@@ -159,7 +162,7 @@ def oklab(color: str) -> tuple[float, float, float]:
 
 
 def distances_sql(color: str) -> str:
-    """Return the SQL query for the distance of the rows of the table `colors` from `color` (`#rrggbb`).
+    """Return the SQL query for `item_id` and `distance` from `color` (`#rrggbb`) of the rows of the table `colors`.
 
     The query computes Oklab lightness L, chroma C and hue, and `distance² = (wl ΔL)² + (wc ΔC)² + (wh ΔH)²`. The hue
     difference ΔH is that of CIE 1976: `ΔH² = Δa² + Δb² - ΔC²`. The weights follow the idea of CMC l:c (Clarke, McDonald
@@ -201,7 +204,12 @@ _BASE: Final = "(SELECT *, row_number() OVER () AS lm_position FROM assets) AS a
 
 
 def _source(filters: Filters, sort: Sort) -> str:
-    """Return SQL to put after FROM: `assets` with the columns to sort by, `lm_position` and, if needed, `lm_key`."""
+    """Return SQL to put after FROM: the table `assets` with one or two additional columns to sort by.
+
+    `lm_position` is the item's position in the manifest, from 1. `lm_key` is the item's severity, score, distance or
+    similarity rank, if the gallery is sorted by one of these. `filters` has the color to which the distance is
+    measured, and the similar items in the order of their rank; it does not filter the rows.
+    """
     by = effective_sort(filters, sort).by
     if by == "severity":
         keys = "SELECT item_id, max(severity) AS lm_key FROM nsfw GROUP BY item_id"

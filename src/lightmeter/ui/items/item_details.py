@@ -30,7 +30,7 @@ MAX_FRAMES: Final = 2_000
 """Maximum number of frames that the details of a video list."""
 
 BOX_KINDS: Final[Mapping[str, str]] = {"faces": "face", "texts": "text", "brands": "brand"}
-"""Tables whose rows have a place in the picture → the kind of their boxes."""
+"""Tables whose rows describe a part of the picture → the kind of their boxes."""
 
 _COLUMNS: Final[Mapping[str, str]] = {
     "tags": "name, score, source",
@@ -74,12 +74,17 @@ _FACTS: Final[Sequence[tuple[str, str]]] = (
 
 
 def read_thumbnail_sources(folder: Path, item_ids: Sequence[str]) -> dict[str, ThumbnailSource]:
-    """Return item id → where the item's thumbnail comes from; items that the run does not have are left out."""
+    """Return item id → where the item's thumbnail comes from; items that the run does not have are left out.
+
+    `folder` is the folder of the run.
+    """
     return {item_id: source for item_id, (source, _) in _read_sources(folder, item_ids).items()}
 
 
 def read_picture_source(folder: Path, item_id: str) -> tuple[ThumbnailSource, str | None]:
     """Return where the picture of an item comes from, and the item's kind: `image`, `video`, or None if unknown.
+
+    `folder` is the folder of the run.
 
     Raises:
         UsageError: The run has no such item.
@@ -127,14 +132,14 @@ def _run_folders(folder: Path) -> Iterator[Path]:
 def read_details(folder: Path, item_id: str, frame: int | None = None) -> dict[str, Any]:
     """Return everything that the tables and the journal of a run say about an item, as a JSON-compatible object.
 
-    `tables` has the rows about the whole item, or about one frame of a video. `boxes` has the positions of faces,
-    texts and brands: each has corners in pixels of a picture whose width and
-    height are the key `size` of the result, or in shares of the width and height.
+    The key `tables` has the rows about the whole item, or about one frame of a video. The key `boxes` has the positions
+    of faces, texts and brands; the coordinates of a box are pixels, or shares (0 to 1) of the width and height. Pixels
+    are those of a picture with the width and height in the key `size`.
 
     Args:
         folder: The folder of the run.
         item_id: The item.
-        frame: Number of the video's captured frame; None for an image or a whole video.
+        frame: Number (from 0) of the video's captured frame; None for an image or a whole video.
 
     Raises:
         UsageError: The run has no such item.
@@ -174,9 +179,9 @@ def read_details(folder: Path, item_id: str, frame: int | None = None) -> dict[s
 def compare_tags(rows: Iterable[Row]) -> dict[str, Any]:
     """Return the tags of several back ends side by side.
 
-    The result has `sources`, the names of the back ends, and `rows`: each has `name` and `scores`, a mapping from back
-    end to its highest score for that tag (None: a tag without a score). Upper and lower case count as equal. The tags
-    of most back ends come first, then those with the highest score.
+    The result has `sources`, the names of the back ends, and `rows`, one for each tag. A row has `name` and `scores`,
+    a mapping from back end to its highest score for that tag (None: a tag without a score). Tags that differ only in
+    case count as equal. Tags from more back ends come first; among equals, tags with a higher score.
     """
     tags: dict[str, dict[str, Any]] = {}
     sources: dict[str, None] = {}
@@ -199,7 +204,7 @@ def boxes(tables: Mapping[str, Iterable[Row]]) -> list[dict[str, Any]]:
     """Return the boxes of faces, texts and brands in the order of the tables; rows without coordinates have none.
 
     Each box has `kind`, `label`, `source`, `corners` (pairs of x and y) and `unit`: `share` if no coordinate is above
-    1, else `pixel`. A text that other texts are parts of has no box, because it would cover theirs.
+    1, else `pixel`. A row with the full text of a picture has no box, because it would cover the boxes of its parts.
 
     Args:
         tables: Table (`faces`, `texts`, `brands`) → its rows about one picture.
@@ -216,7 +221,10 @@ def boxes(tables: Mapping[str, Iterable[Row]]) -> list[dict[str, Any]]:
 
 
 def _item(session: QuerySession, item_id: str) -> Row:
-    """Return an item's row of the table `assets`, with `severity` and `duplicate_url`, the URL of its original."""
+    """Return an item's row of the table `assets`, with two additional columns.
+
+    `severity` is the item's highest NSFW severity. `duplicate_url` is the URL of the earlier item that it repeats.
+    """
     rows: list[Row] = session.ask(_ITEM, {"item": item_id}).to_pylist()
     if not rows:
         raise _no_such_item(item_id)
@@ -231,7 +239,14 @@ def _no_such_item(item_id: str) -> UsageError:
 
 
 def _read_tables(session: QuerySession, folder: Path, item_id: str, frame: int | None) -> dict[str, dict[str, Any]]:
-    """Return table → its first rows about an item or one of its frames, and `more`: whether there are further rows."""
+    """Return table → its first rows about an item (`rows`), and whether there are further ones (`more`).
+
+    Args:
+        session: Queries the tables of the run.
+        folder: The folder of the run.
+        item_id: The item.
+        frame: Number of the video's captured frame; None for an image or a whole video.
+    """
     answers = [name for name in Dataset(folder).tables() if name.startswith(ANSWERS_PREFIX)]
     found = {}
     for table, columns in {**_COLUMNS, **dict.fromkeys(answers, "* EXCLUDE (item_id, url, frame, run_id)")}.items():
@@ -244,7 +259,16 @@ def _read_tables(session: QuerySession, folder: Path, item_id: str, frame: int |
 
 
 def _frame_times(item: Row, sent: Sequence[SentFrame], answered: set[int], options: Options) -> list[dict[str, Any]]:
-    """Return `frame` (number) and `time_s` of each captured frame of a video, `sent` or `answered`, in order."""
+    """Return `frame` (number from 0) and `time_s` (seconds) of each frame of a video that was captured, in order.
+
+    These are the frames in `sent`, or else those that the options select, and the frames in `answered`.
+
+    Args:
+        item: The video's row of the table `assets`.
+        sent: Frames that the run sent in place of the video; empty if it sent the video.
+        answered: Numbers of the frames for which the tables have results.
+        options: Options of the run.
+    """
     if sent:
         times = {one.frame: one.time_s for one in sent}
     else:
@@ -258,7 +282,8 @@ def _frame_times(item: Row, sent: Sequence[SentFrame], answered: set[int], optio
 def _coordinate_size(item: Row, *, is_scaled: bool) -> list[float] | None:
     """Return the width and height in pixels to which coordinates in answers refer; None if unknown.
 
-    With `is_scaled`, a copy was sent, whose longer side has at most `LONGEST_SIDE_PX` pixels.
+    `item` is the item's row of the table `assets`. With `is_scaled`, a copy was sent, whose longer side has at most
+    `LONGEST_SIDE_PX` pixels.
     """
     width, height = item["width"], item["height"]
     if not width or not height:

@@ -22,10 +22,10 @@ from lightmeter.ui.items.item_pictures import EnlargedPicture, enlarge, make_str
 from lightmeter.ui.view_model import ViewModel, error_text, request
 
 MAX_CACHED: Final = 2_048
-"""Thumbnails in memory, of about 5 KB each."""
+"""Maximum number of thumbnails kept in memory; each takes about 5 KB."""
 
 MAX_ENLARGED: Final = 16
-"""Enlarged pictures in memory, of about 0.4 MB each."""
+"""Maximum number of enlarged pictures kept in memory; each takes about 0.4 MB."""
 
 MAX_STRIP: Final = 24
 """Maximum number of frames in one request for a video's strip."""
@@ -34,17 +34,20 @@ Seconds: TypeAlias = Annotated[float, Field(ge=0, le=MAX_DURATION_S)]
 
 
 @cache
-def ui_loop() -> BackgroundLoop:
-    """Return the event loop, in a background thread, that all pages of this process share; a notebook's may be busy."""
-    return BackgroundLoop("lightmeter-ui")
+def items_loop() -> BackgroundLoop:
+    """Return the event loop, in a background thread, in which all gallery and review pages of this process work.
+
+    The event loop of a notebook's kernel cannot be used: it is busy while a cell is executed.
+    """
+    return BackgroundLoop("lightmeter-items")
 
 
 class ItemRequests(ViewModel):
     """Answers a page's requests about single items: thumbnails, details, pictures. A subclass implements `run_folder`.
 
-    Details and pictures are read in the background. A new request for details cancels the previous one that is not
-    answered; likewise for pictures and strips (small pictures of a video's frames). So nothing piles up while the
-    user leafs through many items.
+    Details, pictures and strips (small pictures of a video's frames) are read in the background. A new request of one
+    of these kinds cancels an unanswered request of the same kind, so that requests do not pile up while the user
+    quickly goes through many items.
     """
 
     def __init__(self, **traits: Any) -> None:
@@ -64,17 +67,19 @@ class ItemRequests(ViewModel):
 
     @request
     def thumbnails(self, item_ids: list[str]) -> dict[str, dict[str, Any]]:
-        """Return item id → `src` (a data URI), `blurred` (a data URI of at most 8 pixels) and `reason` of thumbnails.
+        """Return item id → dict about the item's thumbnail.
 
-        `src` is null and `reason` is empty while the thumbnail is being made; then the event `thumbnail` follows with
-        the same keys and `item_id`. If it cannot be made, `reason` says why.
+        The dict has `src` (data URI), `blurred` (data URI of a picture at most 8 pixels wide and high) and `reason`,
+        which says why there is no thumbnail. While the thumbnail is being made, `src` is null and `reason` is empty;
+        when it is ready or has failed, the page gets the event `thumbnail`, whose value has the same keys and
+        `item_id`.
         """
         sources = self.thumbnail_sources(item_ids)
         with self._thumbnail_lock:
             missing = {item: source for item, source in sources.items() if source not in self._thumbnails}
             ready = {item: self._thumbnails.get(source, Thumbnail()) for item, source in sources.items()}
         if missing:
-            ui_loop().start(self._load(missing))
+            items_loop().start(self._load(missing))
         return {item: _encode(thumbnail) for item, thumbnail in ready.items()}
 
     @request
@@ -91,7 +96,8 @@ class ItemRequests(ViewModel):
         """Enlarge the picture of an item, or the frame of a video at `time_s`; the page gets the event `picture`.
 
         Its value has `item_id`, `frame`, `src` and `blurred` (data URIs), `reason` (why there is no picture), `width`
-        and `height` of the original, and `is_thumbnail`, whether `src` is only the thumbnail that the run kept.
+        and `height` of the original, and `is_thumbnail`, whether `src` is only the thumbnail that the run kept. `frame`
+        is returned unchanged in the event; without `time_s`, the picture is that of the image or first frame.
         """
         self._start_item_job("picture", self._load_picture(item_id, frame, time_s))
 
@@ -120,7 +126,7 @@ class ItemRequests(ViewModel):
             earlier = self._item_jobs.get(kind)
             if earlier is not None:
                 earlier.cancel()
-            self._item_jobs[kind] = ui_loop().start(job)
+            self._item_jobs[kind] = items_loop().start(job)
 
     async def _load_details(self, item_id: str, frame: int | None) -> None:
         try:

@@ -11,7 +11,7 @@ from typing import Final
 from lightmeter.journal.queries.live import Activity
 
 MAX_POINTS: Final = 240
-"""Most points of the history; with more, two intervals become one."""
+"""Maximum number of points of the history; if there were more, each two neighboring intervals become one."""
 
 RECENT_S: Final = 60
 """Seconds over which the recent rates are computed."""
@@ -38,8 +38,8 @@ class RecentRates:
     def seconds_for(self, rows: int) -> tuple[float, float | None] | None:
         """Return the least and most seconds in which `rows` more rows are done; None if the rate is not known.
 
-        The number of answers in a minute is taken as Poisson distributed; the range is two standard deviations wide to
-        each side. The upper bound is None if the answers are so few that the rate may be next to nothing.
+        The number of answers in a minute is assumed to have a Poisson distribution; the range is two standard
+        deviations to each side. The upper bound is None if there are so few answers that the rate may be almost 0.
         """
         if not self.rows or not self.answered:
             return None
@@ -100,7 +100,10 @@ class RunHistory:
         return points
 
     def recent_rates(self, now: float, started_at: float | None) -> RecentRates:
-        """Return the rates of the last minute; `now` and `started_at` are in seconds since the epoch."""
+        """Return the rates of the last minute until `now`; `started_at` is the time of the first request, or None.
+
+        Both are in seconds since the epoch.
+        """
         while self._recent and self._recent[0].interval < now - RECENT_S:
             self._recent.popleft()
         seconds = 1.0 if started_at is None else min(RECENT_S, max(1.0, now - started_at))

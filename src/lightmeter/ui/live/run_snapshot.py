@@ -35,10 +35,10 @@ MAX_REASONS: Final = 20
 MAX_DEADLINES: Final = 20
 
 QUICK_ROWS: Final = 20_000
-"""Most rows of a run for which what is left to do is read at once; in larger runs it can take seconds."""
+"""Maximum number of rows of a run whose next steps are read together with everything else; it can take seconds."""
 
 COST_FACTOR: Final = 50
-"""Parts that read all rows of a run are read again after this many times the seconds that reading them took."""
+"""Values that need a scan of all rows are read again after this many times the duration of the last scan."""
 
 REPORT_NAME: Final = "report.html"
 
@@ -47,7 +47,13 @@ _IN_FLIGHT: Final = HOLDING - IN_DOUBT - {State.CHARGE_UNKNOWN, State.WRITTEN_OF
 
 @dataclass(slots=True)
 class _RowSums:
-    """Values for the live page that need a scan of all rows, 0.2 s for a million, and are therefore read less often."""
+    """Values for the live page that need a scan of all rows, 0.2 s for a million, and are therefore read less often.
+
+    Attributes:
+        pace: What the run has learned about the service's rate limit, as stored in the journal.
+        read_at_s: When the values were read, in seconds of the monotonic clock.
+        cost_s: Seconds that reading them took.
+    """
 
     header: RunHeader
     counts: dict[str, int]
@@ -64,7 +70,14 @@ class _RowSums:
 
 @dataclass(slots=True)
 class _Requests:
-    """Values for the live page about the requests and credits of a run, which are quick to read from the journal."""
+    """Values for the live page about the requests and credits of a run, which are quick to read from the journal.
+
+    Attributes:
+        started_at: When a request first changed its state, in seconds since the epoch; None if none did.
+        last_at: When a request last changed its state, likewise.
+        paid: Credits paid.
+        held: Credits reserved for requests whose charge is not known.
+    """
 
     started_at: float | None = None
     last_at: float | None = None
@@ -103,7 +116,10 @@ class SnapshotReader:
         self._steps: list[str] | None = None
 
     def read(self) -> Snapshot:
-        """Return what the live page shows of the run now; if that cannot be read, `error` with message and hint."""
+        """Return what the live page shows of the run now; if it cannot be read, a dict with the key `error` alone.
+
+        The value of `error` has `message` and `hint`.
+        """
         try:
             return self._read()
         except (LightmeterError, OSError) as error:
@@ -142,7 +158,7 @@ class SnapshotReader:
                 self._sums = _read_rows(db, self._folder, meta)
 
     def _start_history(self, db: Connection) -> None:
-        times = live.charge_times(db)
+        times = live.transition_times(db)
         first, last = times or (0.0, 0.0)
         interval_s = max(1, int((last - first) / 120))
         self._history = RunHistory(live.charges_by_interval(db, interval_s), interval_s)
@@ -201,7 +217,7 @@ def _waiting(requests: _Requests) -> Snapshot:
 
 
 def _file_versions(folder: Path) -> tuple[object, ...]:
-    """Return inode numbers, times and sizes of the run's files, to notice any write to the journal."""
+    """Return inode numbers, times and sizes of files of the run in `folder`, to notice any write to the journal."""
     path = journal_path(folder)
     versions: list[object] = []
     for file in (path, path.with_name(f"{path.name}-wal"), folder / REPORT_NAME, folder / "tables"):
@@ -215,7 +231,7 @@ def _file_versions(folder: Path) -> tuple[object, ...]:
 
 
 def _read_requests(db: Connection) -> _Requests:
-    first, last = live.charge_times(db) or (None, None)
+    first, last = live.transition_times(db) or (None, None)
     paid, held = credit_totals(db)
     waiting, _ = waiting_at_service(db)
     return _Requests(

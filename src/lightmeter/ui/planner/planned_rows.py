@@ -29,20 +29,20 @@ from lightmeter.pricing.estimate import FrameRange, frame_range
 from lightmeter.ui.planner.price_preview import RowGroup
 
 MAX_HASHES: Final = 20_000
-"""Images whose perceptual hashes are compared to estimate the near-duplicates of a plan that did not look for them."""
+"""Maximum number of images that are compared to estimate near-duplicates, if the plan did not look for them."""
 
 COUNTED_AT_ONCE: Final = 20_000
-"""Rows of a saved plan that are counted when the planner is created; more are counted in the background."""
+"""Maximum number of rows of a saved plan that are counted when the planner is created; more: in the background."""
 
 MAX_VALUES: Final = 30
-"""Most values of a manifest column that the planner prices one by one, and that a column to choose from may have."""
+"""Columns with more values are not offered; if one has more all the same, its rarest values get one price together."""
 
 _ROWS_LOOKED_AT: Final = 5_000
-"""Rows from which the columns with few values are found."""
+"""Number of rows that are read to find the columns with few values."""
 
 Length = tuple[MediaKind | None, int | None]
 Counts = NDArray[np.int64]
-"""Number of rows for each length."""
+"""Number of rows for each pair in `PlannedRows.lengths` (media type and duration)."""
 
 
 class RowsToPay(NamedTuple):
@@ -94,7 +94,8 @@ class PlannedRows:
     """The rows of a plan, counted by media type and duration, so that a form can price them for other options.
 
     Attributes:
-        lengths: The distinct pairs of media type and duration in seconds, rounded up.
+        lengths: The distinct pairs of media type and duration in whole seconds, rounded up; None for what is unknown,
+            and for the duration of an image.
         order: For each pending row, in the order of sending, the index of its pair in `lengths`.
         all: Numbers of all rows, by what a run does with them.
     """
@@ -129,7 +130,10 @@ class PlannedRows:
         return counts
 
     def _mean_lengths(self, counted: Iterable[PricedRows]) -> NDArray[np.float64]:
-        """Return the mean duration in seconds of the rows by media type and rounded duration; 0 for images."""
+        """Return the mean duration in seconds of the rows in each entry of `lengths`; 0 if they are not videos.
+
+        `counted` has numbers of rows and sums of durations, by media type and rounded duration.
+        """
         totals, rows = np.zeros(len(self.lengths)), np.zeros(len(self.lengths))
         for each in counted:
             at = self._position[each.kind, each.seconds]
@@ -195,7 +199,11 @@ class PlannedRows:
         return [RowGroup(*self.lengths[at], int(counts[at]), float(totals_s[at])) for at in np.flatnonzero(counts)]
 
     def _frames(self, capture_interval_s: int, max_frames: int) -> tuple[Counts, Counts, NDArray[np.bool_]]:
-        """Return for each entry of `lengths` the least and most frames of a row, and whether the most is unbounded."""
+        """Return for each entry of `lengths` the least and most frames of a row, and whether the most is unbounded.
+
+        Each is an array; an unbounded most is 0. A frame is captured every `capture_interval_s` seconds of a video, up
+        to `max_frames` (0: no limit).
+        """
         ranges = [frame_range(*length, capture_interval_s, max_frames) for length in self.lengths]
         low = np.array([each.low for each in ranges], np.int64)
         high = np.array([each.high or 0 for each in ranges], np.int64)
@@ -232,7 +240,10 @@ def column_choices(plan: Plan) -> list[str]:
 
 
 def _similar_share(hashes: list[int]) -> float:
-    """Return the share (0 to 1) of the images whose perceptual hash is similar to that of an earlier image."""
+    """Return the share (0 to 1) of the images whose perceptual hash is similar to that of an earlier image.
+
+    `hashes` has the hash of each image.
+    """
     index, similar = HashIndex(RADIUS), 0
     for bits in hashes:
         if len(index.search(bits)[0]):

@@ -25,7 +25,7 @@ from lightmeter.planning.plan import Plan
 from lightmeter.planning.price_sources import rates_for
 from lightmeter.planning.progress import Progress
 from lightmeter.settings import read_settings
-from lightmeter.ui.background_job import BackgroundJob, cancel_on_stop, view_loop
+from lightmeter.ui.background_job import BackgroundJob, cancel_on_stop, planner_loop
 from lightmeter.ui.planner.burn_down import BurnDown
 from lightmeter.ui.planner.plan_source import PlanSource, SpendLimit, account_balance, spend_limit
 from lightmeter.ui.planner.planned_rows import COUNTED_AT_ONCE, PlannedRows, column_choices
@@ -61,21 +61,21 @@ class PlannerView(ViewModel):
     """Shows the price of a run, runs it after confirmation, and shows the progress.
 
     `plan()` and `run()` return immediately and work in the background: a kernel that executes a cell may not process
-    clicks. On the page, only the button that names the credits spends, never more than it names, and each change of
-    the form withdraws the button. Attributes below `form` are what the page shows.
+    clicks. On the page, only one button starts a run. It names a number of credits, and the run spends at most that
+    many. Each change of the form removes this button. The page shows the attributes from `form` on.
 
     Attributes:
         planned: The last plan, or None.
         result: The last run, or None.
         state: Whether the planner is idle, planning, running or stopping.
-        may_spend: Whether the page has the button that spends.
+        may_spend: Whether the page has the button that starts a run and so spends credits.
         form: The values of the form; `set_form` changes some of them.
         consent: Whether to run a plan that has risks, such as videos without a frame limit.
         column: Column of the manifest by whose values the price is shown; empty for none.
         choices: What the form offers.
         columns: Columns of the manifest to choose from.
         price: The price for the options in the form, or why they are invalid.
-        plan_facts: Number of rows of the plan by status, and reasons.
+        plan_facts: Number of rows of the plan by status, and why rows would not be sent.
         offer: The credits that the button names, and the command line of the plan; empty without a button.
         progress: How far planning or the run is; empty while nothing is under way.
         chart: The credits of the run over time, with a forecast.
@@ -134,7 +134,7 @@ class PlannerView(ViewModel):
         if saved is not None and saved.rows <= COUNTED_AT_ONCE:
             self._show_plan(saved, PlannedRows(saved), column_choices(saved))
         elif saved is not None:
-            view_loop().start(self._count_and_show(saved))
+            planner_loop().start(self._count_and_show(saved))
 
     @classmethod
     def for_run(cls, folder: Path | str) -> Self:
@@ -168,7 +168,7 @@ class PlannerView(ViewModel):
     def plan(self) -> Future[Plan]:
         """Start to read, check and price the manifest, and return a future at once. Spends nothing.
 
-        The future's `result()`, like `planner.wait()`, waits for the plan and raises as `lightmeter.plan` does.
+        The future's `result()`, like `planner.wait()`, waits for the plan; it raises the error that ends planning.
 
         Raises:
             UsageError: The planner is busy, or no feature or back end is ticked.
@@ -178,8 +178,8 @@ class PlannerView(ViewModel):
     def run(self, *, consent: bool = False) -> Future[Run]:
         """Start the run with the options of the form, and return a future at once; plan first if needed.
 
-        The page cannot call this method. The future's `result()` waits until the tables are written, and raises as
-        `lightmeter.run` does. A keyboard interrupt of `planner.wait()` stops the run, as the button Stop does.
+        The page cannot call this method. The future's `result()` waits until the tables are written; if the run
+        fails, it raises the error. A keyboard interrupt of `planner.wait()` stops the run, as the button Stop does.
         `consent` runs the plan even if it has risks that `Plan.needs_consent` lists, such as videos without a frame
         limit.
 
@@ -192,7 +192,7 @@ class PlannerView(ViewModel):
             return self._start(partial(self._run_job, limit=None))
 
     def save(self, path: Path | str) -> Path:
-        """Save the plan with the options of the form, for `lightmeter run --plan`, `load_plan` and flows.
+        """Save the plan with the options of the form, for `lightmeter run --plan`, `load_plan` and Prefect flows.
 
         Raises:
             UsageError: There is no plan yet, or no feature or back end is ticked.
@@ -258,7 +258,7 @@ class PlannerView(ViewModel):
             raise UsageError("This planner only prices a run.", hint="Spend in a notebook, or with `lightmeter run`.")
 
     def _start(self, work: Work[T]) -> Future[T]:
-        """Start a plan or a run with the options of the form; return a future of the result. UsageError if busy."""
+        """Start `work`, which plans or runs with the options of the form; return its future; UsageError if busy."""
         with self._lock:
             if self.state != PlannerState.IDLE:
                 raise UsageError("The planner is still at work.", hint="Wait for it, or stop it.")
@@ -284,7 +284,10 @@ class PlannerView(ViewModel):
                 self.state = PlannerState.IDLE
 
     async def _plan_job(self, stop: asyncio.Event, options: Options, *, read_again: bool) -> Plan:
-        """Make a plan, and show the button that spends its credits if the form has not changed; spend nothing."""
+        """Make a plan, and show the button that spends its credits if the form has not changed; spend nothing.
+
+        Stop when `stop` is set. `read_again` reads the manifest even if the rows of an earlier plan could be used.
+        """
         plan = await cancel_on_stop(stop, self._plan(options, read_again=read_again))
         limit = await asyncio.to_thread(spend_limit, plan, self.out)
         balance = await cancel_on_stop(stop, account_balance(plan, self.out, self._settings))
@@ -347,8 +350,8 @@ class PlannerView(ViewModel):
         with self._lock:
             self.planned = plan
             self._use_rates(plan)
-            values = () if self._prices is None or self._prices.rows is not rows else self._prices.columns
-            self._prices = PlannedPrices(plan, rows, self._rates, values)
+            parts = () if self._prices is None or self._prices.rows is not rows else self._prices.rows_by_value
+            self._prices = PlannedPrices(plan, rows, self._rates, parts)
             self.columns, self.plan_facts = columns, plan_json(plan)
             self.column = self.column if self.column in columns else ""
             self._show_price()
@@ -374,7 +377,7 @@ class PlannerView(ViewModel):
     def _read_column(self) -> None:
         """In the background, count the rows for each value of the manifest column `column`, and show their prices."""
         if self._prices is not None:
-            view_loop().start(self._count_column(self._prices, self.column))
+            planner_loop().start(self._count_column(self._prices, self.column))
 
     async def _count_column(self, prices: PlannedPrices, column: str) -> None:
         parts = await asyncio.to_thread(prices.rows.by_value, column) if column else []

@@ -22,7 +22,7 @@ class CheckboxGroup:
     Attributes:
         names: Names with a checkbox.
         initial: The option's value when the form was created.
-        empty_means_all: Whether an empty list means all of `names` but `extra`; if false, the service then chooses.
+        empty_means_all: Whether an empty list means all of `names` except `extra`, instead of the service's choice.
         extra: Names that an empty list does not include.
     """
 
@@ -62,7 +62,10 @@ class FormChoices:
     embedded: bool
 
     def validation_error(self, features: Collection[str], backends: Collection[str]) -> str | None:
-        """Return a message to the user if no feature is checked, or no back end for an embedded service; else None."""
+        """Return a message to the user if no feature is checked, or no back end for an embedded service; else None.
+
+        `features` and `backends` are the checked names.
+        """
         if not features:
             return "Tick at least one feature."
         if not backends and self.embedded:
@@ -121,11 +124,14 @@ class FormValues(BaseModel):
 
 
 _SAME: Final = ("max_frames", "capture_interval", "tag_score", "duplicates", "sample", "sample_seed", "budget")
-"""Fields of the form whose value is that of the option."""
+"""Fields of the form whose value is passed unchanged to the option of the same name."""
 
 
 def initial_values(options: Options, choices: FormChoices) -> FormValues:
-    """Return the values that the form shows for these options."""
+    """Return the values that the form shows at first for `options`.
+
+    The features and back ends among them are those that `choices` checks at first.
+    """
     return FormValues(
         features=choices.features.initially_checked,
         backends=choices.backends.initially_checked,
@@ -180,7 +186,7 @@ def _union(names: Sequence[str], more: Sequence[str]) -> tuple[str, ...]:
 
 
 def choices_json(rates: RateTable, options: Options, choices: FormChoices) -> dict[str, Any]:
-    """Return the choices of the form for the page: features, back ends with prices, roles that a back end can have.
+    """Return the choices of the form for the page: features, back ends with prices, roles that write descriptions.
 
     Args:
         rates: The price table.

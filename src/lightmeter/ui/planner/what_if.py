@@ -1,6 +1,7 @@
 """Prices the rows of a plan for the options in the planner's form, and for alternatives, in a few milliseconds.
 
-Each price says how far it can be trusted: `exact`; `bound`, which the price cannot leave; or `estimate`, a guess.
+Each price has a label that says how reliable it is: `exact`; `bound`, a range that certainly contains the price; or
+`estimate`, a guess.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ ALTERNATIVES: Final[Mapping[str, Sequence[Any]]] = {
     "capture_interval": (1, 5, 10, 30),
     "duplicates": ("off", "exact", "near"),
 }
-"""Options that the planner prices with other values at once."""
+"""Option → values for which the planner always shows the price."""
 
 _OF_VIDEOS: Final = ("max_frames", "capture_interval")
 
@@ -44,19 +45,20 @@ class PlannedPrices:
         plan: The plan.
         rows: The rows of the plan, counted by media type and duration.
         rates: The price table.
-        columns: Pairs of a value of a manifest column and the numbers of rows with it; empty without such a column.
+        rows_by_value: For each value of the manifest column that the user chose: the value, and the numbers of rows
+            with it. Empty if no column is chosen.
     """
 
     plan: Plan
     rows: PlannedRows
     rates: RateTable
-    columns: Sequence[tuple[str | None, RowsByLength]] = ()
+    rows_by_value: Sequence[tuple[str | None, RowsByLength]] = ()
 
     def price_json(self, options: Options, ticked: Options) -> dict[str, Any]:
         """Return for the page the price of the plan's rows, its parts by back end, and the prices for other options.
 
-        `sentences` and `needs_consent` (what the plan saves, pays for and risks) are empty if the form has other
-        options than the plan.
+        The key `sentences` (what the plan saves, and what balance and budget pay for) and the key `needs_consent`
+        (risks that the user must allow) have empty lists if the form has other options than the plan.
 
         Args:
             options: The options in the form.
@@ -83,7 +85,7 @@ class PlannedPrices:
             "affordable": self._affordable(options, quote, rows, guess=guess),
             "alternatives": list(self._alternatives(options, quote)),
             "budgets": list(self._budgets(options, quote, rows, guess=guess)),
-            "values": [self._value_json(options, quote, value, part) for value, part in self.columns],
+            "values": [self._value_json(options, quote, value, part) for value, part in self.rows_by_value],
         }
 
     def _options_changed(self, options: Options) -> bool:
@@ -93,7 +95,13 @@ class PlannedPrices:
         return self.rows.to_pay(options.duplicates, options_changed=self._options_changed(options), part=part)
 
     def _quote(self, options: Options, ticked: Options, to_pay: RowsToPay) -> PriceQuote:
-        """Return the price of the rows `to_pay`; if the form has the plan's options, the price in the plan."""
+        """Return the price of the rows `to_pay`; if the form has the plan's options, the price in the plan.
+
+        Args:
+            options: The options in the form.
+            ticked: `options` with every ticked feature and back end by name, also where an empty list means all.
+            to_pay: Numbers of rows that the run would pay for.
+        """
         quote = price_quote(self.rates, ticked, self.rows.groups(to_pay.high))
         frames = self.rows.total_frames(to_pay, options.capture_interval, options.max_frames)
         credits_ = credits_for(quote.least_charged_milli, quote.retry_milli, frames)
@@ -119,7 +127,10 @@ class PlannedPrices:
         }
 
     def _alternatives(self, options: Options, quote: PriceQuote) -> Iterator[dict[str, Any]]:
-        """Yield the price for several values of each option in `ALTERNATIVES`, such as `max_frames`, one at a time."""
+        """Yield the price for several values of each option in `ALTERNATIVES`, such as `max_frames`, one at a time.
+
+        All other options are those in the form, `options`, whose price is `quote`.
+        """
         for name, values in ALTERNATIVES.items():
             if options.video == "frames" or (name in _OF_VIDEOS and not self.rows.has_videos):
                 continue
@@ -130,7 +141,16 @@ class PlannedPrices:
                 yield {"option": name, "value": value, "is_current": value == current, "credits": price}
 
     def _budgets(self, options: Options, quote: PriceQuote, rows: RowRange, *, guess: bool) -> Iterator[dict[str, Any]]:
-        """Yield how many of `rows` the budget, the upper price, and half and twice the lower of the two pay for."""
+        """Yield for several budgets how many of `rows` each pays for.
+
+        The budgets are the one in the form, the upper price of all rows, and half and twice the smaller of these two.
+
+        Args:
+            options: The options in the form.
+            quote: The price for these options.
+            rows: Number of rows that the run would pay for.
+            guess: Whether this number is an estimate.
+        """
         most, chosen = None if quote.credits is None else quote.credits.high, options.budget
         known = [amount for amount in (chosen, most) if amount]
         if not known or not rows.high:
@@ -143,7 +163,14 @@ class PlannedPrices:
                 yield {"budget": budget, "is_current": budget == chosen, "rows": paid, "of": rows.high}
 
     def _affordable(self, options: Options, quote: PriceQuote, rows: RowRange, *, guess: bool) -> dict[str, Any] | None:
-        """Return how many of `rows` the budget pays for, for the page; None without a budget or a price."""
+        """Return how many of `rows` the budget pays for, for the page; None without a budget or a price.
+
+        Args:
+            options: Options with the budget.
+            quote: The price of `rows` with these options.
+            rows: Number of rows that the run would pay for.
+            guess: Whether this number is an estimate.
+        """
         if options.budget is None or quote.credits is None:
             return None
         if quote.credits.high is not None and quote.credits.high <= options.budget:
@@ -164,7 +191,10 @@ class PlannedPrices:
 
     @staticmethod
     def _affordable_share(budget: int, quote: PriceQuote, rows: RowRange) -> dict[str, Any] | None:
-        """Estimate the number of rows that a budget pays for, as if all rows cost the same; None without a price."""
+        """Estimate the number of rows that a budget pays for, as if all rows cost the same; None without a price.
+
+        `budget` is in credits; `quote` is the price of `rows`, the rows that the run would pay for.
+        """
         price = quote.credits
         if price is None or not price.low:
             return None

@@ -33,7 +33,7 @@ from lightmeter.journal.reviews import (
 )
 from lightmeter.journal.store import open_read_only
 from lightmeter.tables.query.duckdb_query import QuerySession, sql
-from lightmeter.ui.items.item_requests import ItemRequests, ui_loop
+from lightmeter.ui.items.item_requests import ItemRequests, items_loop
 from lightmeter.ui.review.review_queue import Choice, Order, ReviewQueue, Show, State, read_queue
 from lightmeter.ui.view_model import error_text, request
 
@@ -68,7 +68,8 @@ class ReviewView(ItemRequests):
         may_write: Whether this page may write decisions.
         note: Why there is nothing to decide, or why nothing may be written; empty otherwise.
         user: Name of the person who decides.
-        sources: `name` and `histogram` (number of items at each per cent of severity) of each back end with ratings.
+        sources: `name` and `histogram` (number of items at each per cent of severity, 0 to 100) of each back end with
+            ratings.
         progress: Number of `items` in the queue, and of those that are `decided`, `undecided`, `keep`, `reject`,
             `unsure`.
     """
@@ -101,7 +102,7 @@ class ReviewView(ItemRequests):
         self._mark = ReviewMark()
         self._items: dict[str, GalleryItem] = {}
         self._is_export_due = False
-        self._loaded = ui_loop().start(self._load_queue())
+        self._loaded = items_loop().start(self._load_queue())
 
     def run_folder(self) -> Path:
         """Return the folder of the run."""
@@ -127,15 +128,18 @@ class ReviewView(ItemRequests):
     ) -> dict[str, Any]:
         """Choose and sort the items of the queue anew.
 
-        Return `first`, the index of the queue's first undecided item, `empty`, a sentence that says why the queue holds
-        no item (empty if it holds any), `flagged` and `disputed`, numbers of items that any or only some back ends
-        flag, and `pairs`, how often each two back ends agree.
+        The returned dict has these keys:
+        `first`: index (from 0) of the queue's first undecided item; 0 if there is none.
+        `empty`: a sentence that says why the queue has no item; an empty text if it has any.
+        `flagged`: number of items that at least one back end flags.
+        `disputed`: number of items that some back ends flag, and others rated but do not flag.
+        `pairs`: for each two back ends, the numbers of items that both, or only one of them, flags, and Cohen's kappa.
 
         Args:
-            thresholds: Back end → severity, 0 to 1, from which it flags an item.
-            show: Items that a back end flags, that some flag and others do not (`disputed`), that none flags, or all.
-            order: Highest severity first, or largest difference between the back ends first.
-            state: Whether only decided or undecided items are shown.
+            thresholds: Back end → severity, 0 to 1, from which it flags an item; 0.5 for a missing back end.
+            show: Items in the queue: `flagged`, `disputed`, `below` (no back end flags them) or `all`.
+            order: `severity` (highest first) or `disagreement` (largest difference between back ends first).
+            state: Whether only `decided` or only `undecided` items are in the queue, or `all`.
         """
         with self._review_lock:
             queue = self._read_decisions()
@@ -146,7 +150,10 @@ class ReviewView(ItemRequests):
 
     @request
     def window(self, start: Annotated[int, Field(ge=0)], count: Annotated[int, Field(le=MAX_WINDOW)]) -> dict[str, Any]:
-        """Return `start`, and `items`: name, severities and decision of `count` queued items from the index `start`."""
+        """Return `start`, and `items`: name, severities and decision of `count` queued items from index `start`.
+
+        The first item of the queue has the index 0.
+        """
         with self._review_lock:
             queue = self._read_decisions()
             self.progress = queue.progress()
@@ -163,14 +170,17 @@ class ReviewView(ItemRequests):
 
     @request
     def decide(self, item_id: str, decision: Decision, note: str = "") -> int:
-        """Store a decision about one item; return the number that `undo` takes as `batch` to withdraw the decision."""
+        """Store a decision about one item, with the remark `note`; return the number that `undo` takes as `batch`."""
         self._must_write()
         items = [(item.item_id, item.url) for item in self._read_items([item_id]).values()]
         return self._add(items, decision, note)
 
     @request
     def undo(self, batch: int) -> list[str]:
-        """Withdraw the decisions of one call of `decide` or `decide_all`; return the ids of up to 100 of the items."""
+        """Withdraw the decisions of the call of `decide` or `decide_all` that gave the number `batch`.
+
+        Return the ids of up to 100 of the items.
+        """
         self._must_write()
         items = withdraw_reviews(self._folder, batch, self.user)
         self._decisions_changed()
@@ -201,7 +211,7 @@ class ReviewView(ItemRequests):
             ids = self._read_decisions().undecided(which)
         if len(ids) != expected or not expected:
             raise UsageError(f"There are now {len(ids):,} such items, not {expected:,}: nothing was decided.")
-        ui_loop().start(self._decide_in_background(ids, decision))
+        items_loop().start(self._decide_in_background(ids, decision))
 
     @request
     def refresh(self) -> None:
@@ -215,7 +225,7 @@ class ReviewView(ItemRequests):
 
         The page then gets the event `agreement`, with the value of `lightmeter.api.agreement.Agreement.to_dict`.
         """
-        ui_loop().start(self._compare(dict(self._choice.thresholds)))
+        items_loop().start(self._compare(dict(self._choice.thresholds)))
 
     def close_view(self) -> None:
         """When the page is closed, write the table `reviews` if it lacks a decision."""
@@ -284,7 +294,7 @@ class ReviewView(ItemRequests):
             if self._is_export_due:
                 return
             self._is_export_due = True
-        ui_loop().start(self._export_later())
+        items_loop().start(self._export_later())
 
     async def _export_later(self) -> None:
         await asyncio.sleep(EXPORT_DELAY_S)
@@ -317,7 +327,7 @@ class ReviewView(ItemRequests):
 
 
 def _urls(folder: Path, item_ids: pa.Array[Any]) -> list[tuple[str, str]]:
-    """Return (item id, URL) of each of these items that the run has, in no particular order."""
+    """Return (item id, URL) of each of these items that the run in `folder` has, in no particular order."""
     with QuerySession(folder) as session:
         session.register("chosen", pa.table({"item_id": item_ids}))
         found = session.ask("SELECT item_id, url FROM assets JOIN chosen USING (item_id)")

@@ -28,7 +28,7 @@ State = Literal["all", "undecided", "decided"]
 _CODES: Final = {decision: code for code, decision in enumerate(DECISIONS, 1)}
 
 UNRATED: Final = 255
-"""In place of a per cent: the back end did not rate the item."""
+"""Value in place of a severity in per cent, if the back end did not rate the item."""
 
 _SOURCES: Final = """
 SELECT DISTINCT source FROM nsfw WHERE isfinite(severity) AND source IS NOT NULL ORDER BY source LIMIT 16
@@ -48,10 +48,11 @@ class Choice:
     """Which items a queue holds, and in which order.
 
     Attributes:
-        thresholds: Back end → severity, 0 to 1, from which it flags an item.
-        show: Items that a back end flags, that some but not all of their back ends flag, that none flags, or all.
-        order: Highest severity first, or largest difference between the back ends first.
-        state: Whether only undecided or only decided items are shown.
+        thresholds: Back end → severity, 0 to 1, from which it flags an item; 0.5 for a missing back end.
+        show: `flagged` (by any back end), `disputed` (some back ends flag the item, others rated but do not flag it),
+            `below` (no back end flags it) or `all`.
+        order: `severity` (highest first) or `disagreement` (largest difference between back ends first).
+        state: Whether the queue has only `decided` items, only `undecided` items, or `all`.
     """
 
     thresholds: Mapping[str, float]
@@ -138,9 +139,11 @@ class ReviewQueue:
         self.rows = rows[np.argsort(~keys[rows], kind="stable")]  # of 16-bit numbers: a radix sort
 
     def totals(self) -> dict[str, Any]:
-        """Return `flagged` and `disputed`, numbers of items that any or only some back ends flag, and `pairs`.
+        """Return numbers about all rated items, with the keys `flagged`, `disputed` and `pairs`.
 
-        `pairs` says for each two back ends how often they agree.
+        `flagged` is the number of items that at least one back end flags, `disputed` the number of items that some back
+        ends flag and others rated but do not flag. `pairs` has for each two back ends the number of items that both
+        rated, that both flag, and that only the one or the other flags, and Cohen's kappa.
         """
         return {"flagged": int(self._flagged.sum()), "disputed": int(self._disputed.sum()), "pairs": self._pairs()}
 
@@ -200,7 +203,7 @@ class ReviewQueue:
         return int(places[0]) if len(places) else 0
 
     def window(self, start: int, count: int) -> list[dict[str, Any]]:
-        """Return item id and severities (back end → 0 to 1) of `count` items of the queue from the index `start`."""
+        """Return item id and severities (back end → 0 to 1) of `count` queued items from index `start` (from 0)."""
         rows = self.rows[max(0, start) : max(0, start) + count]
         return [
             {
@@ -232,7 +235,7 @@ class ReviewQueue:
 
 
 def read_queue(folder: Path) -> ReviewQueue:
-    """Read the NSFW ratings of a run with one query, and return its queue, with no decisions yet.
+    """Read the NSFW ratings of the run in `folder` with one query, and return its queue, with no decisions yet.
 
     Raises:
         TablesError: A file of the tables is broken.
