@@ -1,6 +1,6 @@
 """Notebooks run without errors, leave usable widgets behind, and are stored without outputs.
 
-Three run once in `make test`; all run, also twice in one kernel, in the sweeps.
+The first runs once in `make test`; all run, also twice in one kernel, in the sweeps.
 """
 
 from __future__ import annotations
@@ -205,6 +205,7 @@ def test_plan_a_budget(execute):
     assert not (ran.out / "planner" / "journal.sqlite").exists(), "a plan spends nothing"
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_moderate(execute):
     """Both back ends rate all images, decisions become a table, and both widgets are usable."""
@@ -226,6 +227,7 @@ def test_moderate(execute):
     assert "Explorer" in explorer
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_explore_and_label(execute):
     """Filters and selection come back to Python, labels are written, and boxes are shares of the picture."""
@@ -249,6 +251,17 @@ def test_explore_and_label(execute):
         assert 0 <= top < top + height <= 1
     assert ran.count("image/png") == 2
     assert ran.widgets() == ["Explorer"]
+
+
+def test_boxes_of_samples_are_shares_of_the_picture():
+    """The recipe's boxes, of shares or of pixels, are shares of the picture, cut off at its edges."""
+    cells = json.loads(NOTEBOOKS[4].read_text(encoding="utf-8"))["cells"]
+    sources = ("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    recipe = next(source for source in sources if source.startswith("def relative_box"))
+    names: dict[str, Callable[..., list[float]]] = {}
+    exec(recipe.partition("\n\n\ndef to_samples")[0], names)  # noqa: S102 (our own notebook)
+    assert names["relative_box"](-10, 20, 60, 40, 100, 50) == [0.0, 0.4, 0.5, 0.6], "cut off at the left and below"
+    assert names["relative_box"](0.1, 0.2, 0.3, 0.9, 100, 50) == [0.1, 0.2, 0.3, 0.8]
 
 
 def test_fiftyone_recipe_makes_samples(nbformat):

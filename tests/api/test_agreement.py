@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lightmeter as lm
-from lightmeter.api.agreement import Agreement, Loss, cohen_kappa, read_agreement
+from lightmeter.api.agreement import Agreement, DroppedFeature, cohen_kappa, read_agreement
 from lightmeter.tables import Dataset
 from lightmeter.tables.arrow.schema import schema
 from tests.tables.replace_table import replace_tables
@@ -182,7 +182,8 @@ def test_a_back_end_that_answered_no_item_is_left_out(out, tmp_path):
 
 def test_an_unknown_saving_is_reported_once():
     """Where the saving is unknown, the text leaves it out of each line and says why at the end."""
-    assert repr(Agreement((), (Loss("red", "tags", 4, 3, 2, 1),), "the plan stored no prices")).split("\n") == [
+    dropped = DroppedFeature("red", "tags", 4, 3, 2, 1)
+    assert repr(Agreement((), (dropped,), "the plan stored no prices")).split("\n") == [
         "without red tags  loses 2 of 3 answers and all about 1 items",
         "What dropping a back end saves is unknown: the plan stored no prices.",
     ]
@@ -191,7 +192,8 @@ def test_an_unknown_saving_is_reported_once():
 def test_losses_that_save_most_for_each_lost_answer_come_first():
     """The value of a loss is the least saving for each lost answer; infinite if it saves credits and loses nothing."""
     losses = [
-        Loss("red", "tags", 9, 9, lost, 0, 1.35, saved, saved) for lost, saved in [(0, 3), (2, 3), (0, 0), (1, 0)]
+        DroppedFeature("red", "tags", 9, 9, lost, 0, 1.35, saved, saved)
+        for lost, saved in [(0, 3), (2, 3), (0, 0), (1, 0)]
     ]
     assert [loss.saved_credits_per_lost_answer for loss in losses] == [math.inf, 1.5, 0.0, 0.0]
-    assert Loss("red", "tags", 9, 9, 0, 0).saved_credits_per_lost_answer is None
+    assert DroppedFeature("red", "tags", 9, 9, 0, 0).saved_credits_per_lost_answer is None

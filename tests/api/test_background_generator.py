@@ -101,7 +101,14 @@ async def cancelled(slow, base_url, out):
     await asyncio.wait({task})
 
 
-@pytest.mark.parametrize("left", [broken_off, broken_off_and_collected, generator_with_a_name, closed, cancelled])
+@pytest.mark.parametrize(
+    "left",
+    [
+        broken_off_and_collected,
+        cancelled,
+        *(pytest.param(way, marks=pytest.mark.sweep) for way in (broken_off, generator_with_a_name, closed)),
+    ],
+)
 def test_leaving_a_run_keeps_every_paid_answer(left, tmp_path):
     """However a caller leaves the progress loop, requests in flight are awaited, and no more are sent."""
     with slow_service() as (slow, base_url):

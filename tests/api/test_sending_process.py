@@ -21,14 +21,15 @@ from lightmeter.settings import read_settings
 from tests.e2e.prefect_server import HoldingService
 from tests.engine.hostile import listening
 
-ROWS = 400
+ROWS = 120
+SHARD_ROWS = 30
 OPTIONS = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "batch_size": 1}
 CALLER = """
 import asyncio, sys
 from lightmeter.api.sending_process import start_sending_process
 from lightmeter.settings import read_settings
 async def main():
-    async with start_sending_process(sys.argv[1], read_settings(), shard_rows=100, rows=400) as sender:
+    async with start_sending_process(sys.argv[1], read_settings(), shard_rows=30, rows=120) as sender:
         await sender.outcome()
 asyncio.run(main())
 """
@@ -46,7 +47,7 @@ async def prepare(out, base_url, **options):
 
 async def send(out, **arguments):
     """Send all rows; return the error that stopped the run."""
-    async with start_sending_process(out, read_settings(), shard_rows=100, rows=ROWS, **arguments) as sender:
+    async with start_sending_process(out, read_settings(), shard_rows=SHARD_ROWS, rows=ROWS, **arguments) as sender:
         return await sender.outcome()
 
 
@@ -87,33 +88,33 @@ async def test_requests_in_flight_are_answered(how, tmp_path, charges_at_once):
 
 async def test_shards_finish_while_others_wait(tmp_path, charges_at_once):
     """A shard is finished once its rows are answered, although the same session still sends the rows of others."""
-    service = HoldingService(answered=250)
+    service = HoldingService(answered=75)
     async with listening(service) as base_url:
         await prepare(tmp_path, base_url)
         async with (
-            start_sending_process(tmp_path, read_settings(), shard_rows=100, rows=ROWS) as sender,
+            start_sending_process(tmp_path, read_settings(), shard_rows=SHARD_ROWS, rows=ROWS) as sender,
             asyncio.timeout(60),
         ):
-            assert await sender.wait_until_finished(0, 199)
-            assert not sender.is_finished(200, 399)
+            assert await sender.wait_until_finished(0, 59)
+            assert not sender.is_finished(60, 119)
             assert 0 < sender.share_done < 1
             service.released = True
-            assert await sender.wait_until_finished(200, 399)
+            assert await sender.wait_until_finished(60, 119)
             assert await sender.outcome() is None
     assert len(service.charged) == ROWS
 
 
 async def test_the_reason_of_a_stop_is_returned(tmp_path, charges_at_once):
     """A run that its budget stops returns that error with its hint; shards that it did not pay for are unfinished."""
-    service = HoldingService(answered=150)
+    service = HoldingService(answered=45)
     async with listening(service) as base_url:
-        await prepare(tmp_path, base_url, budget=150, max_frames=1)
-        async with start_sending_process(tmp_path, read_settings(), shard_rows=100, rows=ROWS) as sender:
+        await prepare(tmp_path, base_url, budget=45, max_frames=1)
+        async with start_sending_process(tmp_path, read_settings(), shard_rows=SHARD_ROWS, rows=ROWS) as sender:
             stopped = await sender.outcome()
-            finished = [sender.is_finished(first, first + 99) for first in range(0, ROWS, 100)]
+            finished = [sender.is_finished(first, first + SHARD_ROWS - 1) for first in range(0, ROWS, SHARD_ROWS)]
     assert isinstance(stopped, BudgetReached)
     assert "--budget" in stopped.hint
-    assert len(service.charged) == 150
+    assert len(service.charged) == 45
     assert finished == [True, False, False, False]
 
 
@@ -136,12 +137,12 @@ async def test_a_killed_process_is_an_error(tmp_path, charges_at_once):
     async with listening(service) as base_url:
         await prepare(tmp_path, base_url)
         async with (
-            start_sending_process(tmp_path, read_settings(), shard_rows=100, rows=ROWS) as sender,
+            start_sending_process(tmp_path, read_settings(), shard_rows=SHARD_ROWS, rows=ROWS) as sender,
             asyncio.timeout(60),
         ):
             await until(lambda: service.held_requests)
             os.kill(sender.pid, signal.SIGKILL)
-            assert not await sender.wait_until_finished(0, 99)
+            assert not await sender.wait_until_finished(0, 29)
             with pytest.raises(RuntimeError, match="Continue the run"):
                 await sender.outcome()
 
@@ -154,13 +155,13 @@ async def test_a_manifest_is_sent_while_it_is_read(tmp_path, charges_at_once):
     async with listening(service) as base_url:
         options = Options(**OPTIONS, base_url=base_url, budget=1000)
         streaming = start_sending_process(
-            tmp_path / "out", read_settings(), shard_rows=150, source=str(manifest), options=options
+            tmp_path / "out", read_settings(), shard_rows=45, source=str(manifest), options=options
         )
         async with streaming as sender, asyncio.timeout(60):
             assert await sender.wait_until_known(0)
-            assert await sender.wait_until_known(300)
-            assert not await sender.wait_until_known(450)
-            assert await sender.wait_until_finished(300, 399)
+            assert await sender.wait_until_known(90)
+            assert not await sender.wait_until_known(135)
+            assert await sender.wait_until_finished(90, 119)
             assert await sender.outcome() is None
     assert (sender.rows, len(service.charged)) == (ROWS, ROWS)
 
@@ -173,7 +174,7 @@ async def test_the_given_key_overrides_the_environment(tmp_path, charges_at_once
         await prepare(tmp_path, base_url, budget=100, max_frames=1)
         monkeypatch.delenv("LIGHTMETER_API_KEY")
         settings = read_settings().model_copy(update={"api_key": SecretStr("key-of-the-block"), "base_url": base_url})
-        async with start_sending_process(tmp_path, settings, shard_rows=100, rows=ROWS) as sender:
+        async with start_sending_process(tmp_path, settings, shard_rows=SHARD_ROWS, rows=ROWS) as sender:
             proc_files = Path(f"/proc/{sender.pid}/cmdline"), Path(f"/proc/{sender.pid}/environ")
             visible = b"".join(path.read_bytes() for path in proc_files if path.exists())
             assert isinstance(await sender.outcome(), BudgetReached)

@@ -73,8 +73,14 @@ async def killed(start, service, base_url, folder, *more):
 
 @pytest.mark.parametrize(
     ("free", "trust", "again", "answered"),
-    [(False, (), 0, 1), (True, ("--sole-spender",), AT_ONCE, ROWS)],
-    ids=["charged, and nobody knows", "not charged, as the balance proves"],
+    [
+        pytest.param(False, (), 0, 1, id="charged, and nobody knows"),
+        pytest.param(
+            *(True, ("--sole-spender",), AT_ONCE, ROWS),
+            id="not charged, as the balance proves",
+            marks=pytest.mark.sweep,
+        ),
+    ],
 )
 async def test_kill_between_a_repeated_question_and_its_answer(start, tmp_path, free, trust, again, answered):
     """A question that may have been charged is not repeated; one proven free is, and it is paid once."""

@@ -291,7 +291,7 @@ from lightmeter.cache.answer_cache import AnswerCache
 
 def open_all(folder, barrier):
     try:
-        for n in range(300):
+        for n in range(int(sys.argv[2])):
             barrier.wait(60)
             with AnswerCache.open(folder / str(n)):
                 pass
@@ -311,9 +311,11 @@ if __name__ == "__main__":
 """
 
 
-def test_many_processes_create_one_cache_at_once(answers_dir):
+@pytest.mark.parametrize("times", [50, pytest.param(300, marks=pytest.mark.sweep)])
+def test_many_processes_create_one_cache_at_once(answers_dir, times):
     """Processes that open an empty folder at the same moment all succeed."""
-    done = subprocess.run([sys.executable, "-c", OPENER, str(answers_dir)], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", OPENER, str(answers_dir), str(times)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.stderr, done.returncode) == ("", 0)
 
 

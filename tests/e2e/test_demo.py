@@ -4,20 +4,40 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 
 import lightmeter as lm
+from lightmeter.cli.commands import demo as module
+from tests.e2e.kills.processes import CommandResult
 
 pytestmark = pytest.mark.slow
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 
 
-@pytest.fixture(scope="module")
-def demo(command, tmp_path_factory):
+async def analyze_here(manifest, out, options, *, shard_rows, report, return_state):
+    """What the flow `analyze` does with the demo's arguments, without Prefect."""
+    await lm.run(await lm.plan(manifest, **options), out)
+    return SimpleNamespace(name="Completed")
+
+
+@pytest.fixture(scope="module", params=["without Prefect", pytest.param("whole", marks=pytest.mark.sweep)])
+def demo(request, command, environment, tmp_path_factory):
+    """The demo's result and folder. Each day it runs without Prefect's server; test_flow.py runs the flow itself."""
     out = tmp_path_factory.mktemp("demo") / "out"
-    return command("demo", "--out", out, "--json", timeout=300), out
+    if request.param == "whole":
+        return command("demo", "--out", out, "--json", timeout=300), out
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("LIGHTMETER_CACHE_DIR", "LIGHTMETER_SETTINGS"):
+            patch.setenv(name, environment[name])
+        patch.setattr(module, "_load_flow", lambda: analyze_here)
+        ended = CliRunner().invoke(
+            module.demo_command, ["--out", str(out), "--json"], standalone_mode=False, catch_exceptions=False
+        )
+    return CommandResult(ended.return_value, ended.stdout, ended.stderr), out
 
 
 def test_the_demo_analyses_every_sample(demo, sample_rows):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import shlex
 import signal
@@ -17,12 +18,22 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def checkout(tmp_path_factory):
-    """A folder with the sample data, in which the commands of the README run; it is deleted afterwards."""
-    folder = tmp_path_factory.mktemp("checkout")
-    (folder / "data").symlink_to(ROOT / "data")
-    return folder
+@pytest.fixture(params=[3, pytest.param(20, marks=pytest.mark.sweep)], ids=["few samples", "all samples"])
+def rows(request):
+    """How many of the sample data the examples use; test_demo.py analyses all of them each day."""
+    return request.param
+
+
+@pytest.fixture
+def checkout(rows, sample_rows, tmp_path):
+    """A folder with sample data, in which the commands of the README run."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "media").symlink_to(ROOT / "data" / "media")
+    with (tmp_path / "data" / "manifest.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, sample_rows[0])
+        writer.writeheader()
+        writer.writerows(sample_rows[:rows])
+    return tmp_path
 
 
 def blocks(kind: str) -> list[str]:
@@ -31,14 +42,14 @@ def blocks(kind: str) -> list[str]:
     return [text for mark, text in zip(pieces[1::4], pieces[2::4], strict=True) if mark == kind]
 
 
-def test_the_python_example_runs(checkout, environment):
+def test_the_python_example_runs(checkout, rows, environment):
     """The Python example of the README runs unchanged."""
     (example,) = blocks("python")
     ended = subprocess.run(
         [sys.executable, "-c", example], cwd=checkout, env=environment, capture_output=True, text=True, check=False
     )
     assert ended.returncode == 0, ended.stderr
-    assert "20 rows" in ended.stdout
+    assert f"{rows} rows" in ended.stdout
 
 
 def test_the_command_line_example_runs(checkout, command, monkeypatch):
@@ -55,13 +66,17 @@ def test_the_command_line_example_runs(checkout, command, monkeypatch):
 SERVICES = [line for block in blocks("") for line in block.splitlines() if line.startswith("lightmeter serve --port")]
 
 
-@pytest.mark.parametrize("example", SERVICES)
-def test_the_service_examples_run(checkout, command, fork_server, tmp_path, monkeypatch, example):
+@pytest.mark.parametrize(
+    "example",
+    # The daily one also reads the file with the faults.
+    [pytest.param(line, marks=[] if "faults.toml" in line else pytest.mark.sweep) for line in SERVICES],
+)
+def test_the_service_examples_run(command, fork_server, tmp_path, monkeypatch, example):
     """The service starts with the options of the README, prints its address, and accepts the README's key."""
     (faults,) = [block for block in blocks("toml") if block.startswith("# faults.toml")]
-    (checkout / "faults.toml").write_text(faults, encoding="utf-8")
+    (tmp_path / "faults.toml").write_text(faults, encoding="utf-8")
     words = shlex.split(example.replace("8080", "0"))[1:]
-    monkeypatch.chdir(checkout)
+    monkeypatch.chdir(tmp_path)
     copy = fork_server.copy(tmp_path / "commands")
     process = copy.start(*words, env={})
     try:
@@ -73,4 +88,4 @@ def test_the_service_examples_run(checkout, command, fork_server, tmp_path, monk
         ended = process.wait()
         copy.close()
     assert ended.code == 0
-    assert (checkout / "lightmeter.db").exists()
+    assert (tmp_path / "lightmeter.db").exists()

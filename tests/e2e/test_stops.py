@@ -100,6 +100,7 @@ def answered(out) -> dict[str, int]:
         return dict(db.execute("SELECT item_id, submission_id FROM items WHERE status = 'ok'"))
 
 
+@pytest.mark.sweep  # daily: test_kills.py and test_streaming.py
 def test_a_killed_run_resumes_without_asking_again(command, environment, manifest, released, tmp_path):
     """After kill -9, `resume` finishes the run: answered rows keep their answers, and each row is paid for once."""
     process = start(environment, "run", manifest, *OPTIONS, "--out", tmp_path / "out", "--yes")
@@ -144,6 +145,7 @@ def test_a_signal_drains_the_run_and_prints_how_to_resume(command, environment, 
     assert stdout
 
 
+@pytest.mark.sweep  # daily: tests/engine/test_budgets.py and tests/e2e/kills/test_budgets.py
 def test_a_budget_is_a_hard_cap_and_can_be_raised(command, manifest, released, tmp_path):
     """The budget is used up and never exceeded, and `resume` with a higher one continues."""
     released.set()
@@ -159,6 +161,7 @@ def test_a_budget_is_a_hard_cap_and_can_be_raised(command, manifest, released, t
     assert raised.json["credits"]["paid"] == ROWS
 
 
+@pytest.mark.sweep  # daily: test_a_folder_in_use_is_refused in tests/e2e/kills
 def test_two_runs_cannot_share_a_folder(command, environment, manifest, released, tmp_path):
     """While one process runs a folder, a second one is refused and sends nothing."""
     process = start(environment, "run", manifest, *OPTIONS, "--out", tmp_path / "out", "--yes", "--max-concurrency", 1)

@@ -77,17 +77,27 @@ async def service(folder, rounding: Rounding, faults: dict[str, object]):
 
 
 CASES = list(product([CALM, ROUGH], Rounding, [1, 5]))
-REPRESENTATIVE = [(CALM, Rounding.REQUEST, 1), (ROUGH, Rounding.IMAGE, 1), (ROUGH, Rounding.REQUEST, 5)]
+DAILY = (CALM, Rounding.REQUEST, 1)
+
+
+def name_of(faults, rounding, size):
+    """Return the id of a case."""
+    return f"{'rough' if faults else 'calm'}-{rounding}-{size}"
 
 
 @pytest.mark.parametrize(
-    ("faults", "rounding", "size"),
-    [pytest.param(*case, marks=[] if case in REPRESENTATIVE else pytest.mark.sweep) for case in CASES],
-    ids=[f"{'rough' if faults else 'calm'}-{rounding}-{size}" for faults, rounding, size in CASES],
+    ("faults", "rounding", "size", "budget"),
+    [
+        *(
+            pytest.param(*case, 40, id=name_of(*case), marks=[] if case == DAILY else pytest.mark.sweep)
+            for case in CASES
+        ),
+        pytest.param(ROUGH, Rounding.REQUEST, 5, 20, id="rough-request-5-small"),
+    ],
 )
-async def test_a_budget_is_used_up_and_never_exceeded(tmp_path, rounding, size, faults):
+async def test_a_budget_is_used_up_and_never_exceeded(tmp_path, rounding, size, faults, budget):
     """With concurrent requests, faults and each rounding, the service's ledger stays within the budget."""
-    budget, rows = 40, 60 if rounding is Rounding.IMAGE or size == 1 else 260
+    rows = budget + 20 if rounding is Rounding.IMAGE or size == 1 else 6 * budget + 20
     options = {"features": ["colors"], "backends": ["palette"], "precheck": False, "batch_size": size}
     async with pictures() as site, service(tmp_path, rounding, faults) as (base_url, charged):
         urls = [f"{site}/{number}.jpg" for number in range(rows)]

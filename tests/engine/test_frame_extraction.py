@@ -325,21 +325,21 @@ async def test_a_large_video_file_is_sent_as_frames(run_frames, video):
     assert (_video(run)["status"], _video(run)["credits"]) == ("ok", 3)
 
 
-async def test_a_sample_sends_the_frames_of_a_chosen_video(run_frames, tmp_path):
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.sweep) for seed in (1, 2, 3))])
+async def test_a_sample_sends_the_frames_of_a_chosen_video(run_frames, tmp_path, seed):
     """In a random order, a small budget buys whole rows in that order; a video of which a frame lacks is not bought."""
-    for seed in range(4):
-        run, plan, hostile = await run_frames(
-            lambda *_: "fine", out=f"out{seed}", sample="random", sample_seed=seed, budget=3, upload="never"
-        )
-        bought = sorted(hostile.charged)
-        assert bought in (
-            ["row0-frame0.jpg", "row0-frame2.jpg", "row0-frame5.jpg"],
-            ["picture.jpg", "row0-frame0.jpg", "row0-frame2.jpg"],
-        )
-        assert _video(run)["status"] == ("over_budget" if "picture.jpg" in bought else "ok")
-        shares = run.shares("tags")
-        assert (shares.population, shares.sampled) == (2, 1)
-        assert plan.rows == 2
+    run, plan, hostile = await run_frames(
+        lambda *_: "fine", sample="random", sample_seed=seed, budget=3, upload="never"
+    )
+    bought = sorted(hostile.charged)
+    assert bought in (
+        ["row0-frame0.jpg", "row0-frame2.jpg", "row0-frame5.jpg"],
+        ["picture.jpg", "row0-frame0.jpg", "row0-frame2.jpg"],
+    )
+    assert _video(run)["status"] == ("over_budget" if "picture.jpg" in bought else "ok")
+    shares = run.shares("tags")
+    assert (shares.population, shares.sampled) == (2, 1)
+    assert plan.rows == 2
 
 
 async def test_a_screen_rejects_a_video_with_its_frames(run_frames, tmp_path, monkeypatch):
@@ -382,19 +382,19 @@ async def test_checks_that_were_kept_have_the_frames(run_frames, tmp_path, monke
         assert (await lm.plan(manifest, **options)).frame_savings is None
 
 
-@pytest.mark.parametrize("duplicates", ["exact", "near"])
-async def test_a_rejected_video_keeps_what_was_paid_for(run_frames, tmp_path, monkeypatch, duplicates):
+@pytest.mark.parametrize("duplicates", ["exact", pytest.param("near", marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("case", [pytest.param((9, "ok", [0, 2, 5]), marks=pytest.mark.sweep), (2, "skipped", [0, 2])])
+async def test_a_rejected_video_keeps_what_was_paid_for(run_frames, tmp_path, monkeypatch, duplicates, case):
     """A changed manifest whose screen rejects the video still has its answers; of a video half paid for, too."""
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path / "cache"))
+    budget, status, frames = case
     other = tmp_path / "other.jpg"
     other.write_bytes(tiny_jpeg(2))
     rejecting = {"screen": "palette", "screen_rule": "colors.red > 255", "screen_audit": 0.0}
-    for budget, status, frames in ((9, "ok", [0, 2, 5]), (2, "skipped", [0, 2])):
-        hostile = Hostile(lambda *_: "fine")
-        out = f"out{budget}"
-        await run_frames(hostile, out=out, budget=budget, duplicates=duplicates)
-        paid = len(hostile.charged)
-        run, _, _ = await run_frames(hostile, out=out, more=[other], duplicates=duplicates, **rejecting)
-        assert len(hostile.charged) == paid
-        assert _video(run)["status"] == status
-        assert [frame for frame, _ in _facts(run) if frame >= 0] == frames
+    hostile = Hostile(lambda *_: "fine")
+    await run_frames(hostile, budget=budget, duplicates=duplicates)
+    paid = len(hostile.charged)
+    run, _, _ = await run_frames(hostile, more=[other], duplicates=duplicates, **rejecting)
+    assert len(hostile.charged) == paid
+    assert _video(run)["status"] == status
+    assert [frame for frame, _ in _facts(run) if frame >= 0] == frames

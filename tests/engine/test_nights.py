@@ -62,6 +62,7 @@ def assets(run: lm.Run) -> dict[str, tuple[str, str | None]]:
     return {Path(row["url"]).stem: (row["status"], row["reason"]) for row in run.table("assets").to_pylist()}
 
 
+@pytest.mark.sweep  # daily: the test of this name in test_streaming.py, and the removed history below
 async def test_a_manifest_that_grew_pays_only_for_its_new_rows(night, service):
     """The rows of the first night keep their answers; five more rows cost five credits."""
     await night(urls(*range(10)))
@@ -142,7 +143,7 @@ async def test_an_accepted_request_of_the_night_before_is_collected(night, servi
     assert sorted(service.charged) == sorted(urls(0, 1, 2))
 
 
-@pytest.mark.parametrize("charged", [False, True])
+@pytest.mark.parametrize("charged", [pytest.param(False, marks=pytest.mark.sweep), True])
 async def test_what_a_killed_night_left_is_proven_by_its_own_balances(night, service, tmp_path, charged):
     """The next night reads the balance for the journal of the killed one: its row is sent, or was paid and lost."""
     killed = asyncio.Event()
@@ -204,7 +205,7 @@ async def test_a_row_paid_and_lost_in_an_earlier_night_is_paid_again_within_the_
 
 async def test_earlier_runs_are_in_order_although_the_clock_was_set_back(night, tmp_path):
     """The order of the runs of a folder does not depend on the time in their ids."""
-    for number in range(4):
+    for number in range(3):
         await night(urls(number))
     folders = {}
     for journal in (tmp_path / "out").glob("runs/*/journal.sqlite"):
@@ -213,22 +214,22 @@ async def test_earlier_runs_are_in_order_although_the_clock_was_set_back(night, 
             run_id = f"2026010{9 - position}T000000-{position}"
             db.execute("UPDATE meta SET value = ? WHERE key = 'run_id'", (run_id,))
             folders[db.execute("SELECT url FROM items").get] = journal.parent
-    assert archived_runs(tmp_path / "out") == [folders[url] for url in urls(0, 1, 2)]
+    assert archived_runs(tmp_path / "out") == [folders[url] for url in urls(0, 1)]
 
 
 async def test_history_is_removed_and_what_was_paid_stays(night, service, tmp_path, monkeypatch):
     """The folder keeps as many earlier runs as the setting says; rows that are gone keep facts, credits and answers."""
     monkeypatch.setenv("LIGHTMETER_KEEP_RUNS", "1")
-    for number in range(6):
+    for number in range(4):
         run = await night(urls("always", number, number + 1))
         assert len(archived_runs(tmp_path / "out")) == min(number, 1)
-    assert len(service.charged) == len(set(service.charged)) == 8
-    assert run.tags["item_id"].nunique() == 8
-    assert run.sql("SELECT sum(credits) AS n FROM assets")["n"][0] == 8
-    assert {name for name, (_, reason) in assets(run).items() if reason == "gone"} == set("01234")
-    run = await night(urls("always", *range(7)))
-    assert len(service.charged) == 8
-    assert run.summary().counts["ok"] == 8
+    assert len(service.charged) == len(set(service.charged)) == 6
+    assert run.tags["item_id"].nunique() == 6
+    assert run.sql("SELECT sum(credits) AS n FROM assets")["n"][0] == 6
+    assert {name for name, (_, reason) in assets(run).items() if reason == "gone"} == set("012")
+    run = await night(urls("always", *range(5)))
+    assert len(service.charged) == 6
+    assert run.summary().counts["ok"] == 6
 
 
 async def test_the_budget_of_the_key_counts_a_request_in_doubt_once(night, service, monkeypatch):

@@ -79,7 +79,9 @@ def manifest(tmp_path):
 OPTIONS = {"features": ["tags", "nsfw"], "backends": ["clarifai"], "precheck": False, "batch_size": 1}
 
 
-@pytest.mark.parametrize("rule", ["random", "stratified:album", "diverse"])
+@pytest.mark.parametrize(
+    "rule", ["stratified:album", *(pytest.param(rule, marks=pytest.mark.sweep) for rule in ("random", "diverse"))]
+)
 async def test_a_raised_budget_only_adds_rows(rule, manifest, tmp_path):
     """A run with a raised budget has bought the same rows as one with that budget from the start."""
     once, twice = TagService(), TagService()

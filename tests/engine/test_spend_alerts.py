@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from contextlib import asynccontextmanager
 
 import pytest
@@ -122,7 +121,7 @@ async def test_rows_that_the_budget_does_not_pay_for_are_part_of_the_forecast(tr
         assert body["forecast"] == 10
 
 
-@pytest.mark.parametrize("status", [302, 404, 500])
+@pytest.mark.parametrize("status", [302, *(pytest.param(code, marks=pytest.mark.sweep) for code in (404, 500))])
 async def test_a_webhook_that_refuses_is_reported_and_tried_again_at_the_next_start(
     tmp_path, charges_at_once, monkeypatch, capsys, status
 ):
@@ -162,6 +161,7 @@ async def test_a_claimed_alert_cannot_be_claimed_by_another_process(try_out):
 async def test_a_webhook_that_never_answers_does_not_stop_the_run(tmp_path, charges_at_once, monkeypatch):
     """The run ends with all rows, and the alert, which may have been accepted, is not sent again."""
     monkeypatch.setenv("LIGHTMETER_ALERT_THRESHOLDS", "1")
+    monkeypatch.setattr("lightmeter.engine.spend_alerts.END_WAIT_S", 0.3)
     stuck = asyncio.Event()
 
     async def never():
@@ -179,7 +179,6 @@ async def test_a_webhook_that_never_answers_does_not_stop_the_run(tmp_path, char
 
 async def test_private_addresses_need_a_setting(try_out, monkeypatch, caplog):
     """Without the setting, no connection is made to this machine; a warning says so before anything is sent."""
-    monkeypatch.setattr(logging.getLogger("lightmeter"), "disabled", False)  # (Prefect's logging disables it)
     monkeypatch.setenv("LIGHTMETER_ALERT_THRESHOLDS", "1")
     async with hook(monkeypatch) as came:
         monkeypatch.delenv("LIGHTMETER_ALERT_ALLOW_PRIVATE")

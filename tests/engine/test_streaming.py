@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import csv
 import json
 import os
 import pty
+import signal
 import sys
 from asyncio.subprocess import PIPE
 from pathlib import Path
@@ -21,6 +21,7 @@ from lightmeter.api.runs import prepare_run
 from lightmeter.cli.commands.run import run_command
 from lightmeter.errors import Interrupted, ManifestError, UsageError
 from lightmeter.planning.plan_file import read_plan_file
+from lightmeter.testing import tiny_video
 from tests.engine.hostile import Hostile, listening, served
 from tests.engine.streaming import OPTIONS, SlowHost, last, names_charged, stream, until
 
@@ -173,39 +174,35 @@ async def test_a_stop_drains_and_the_same_call_continues(manifest, pictures, ser
     assert names_charged(service) == sorted(map(str, range(10)))
 
 
-@pytest.mark.parametrize("again", ["resume", "run"])
+@pytest.mark.parametrize("again", [pytest.param("resume", marks=pytest.mark.sweep), "run"])
 async def test_a_killed_process_loses_no_row_and_pays_nothing_twice(
-    again, manifest, pictures, service, tmp_path, environment
+    again, manifest, pictures, service, tmp_path, fork_server
 ):
     """After SIGKILL in the midst of planning and spending, `resume` and the same command finish the folder."""
     pictures.held_number = 12
     source, out = manifest(*range(20), "3-copy"), tmp_path / "out"
-    environment = {**environment, "LIGHTMETER_API_KEY": "key", "LIGHTMETER_CHARGES_FINAL_S": "0"}
+    environment = {"LIGHTMETER_API_KEY": "key", "LIGHTMETER_CHARGES_FINAL_S": "0"}
     named = ["--features", "tags", "--backends", "clarifai", "--base-url", service.base_url, "--budget", "100"]
     run = ["run", source, "--out", out, *named, "--stream", "--yes", "--json"]
 
-    async def start(*arguments):
-        command = [sys.executable, "-m", "lightmeter", *map(str, arguments)]
-        return await asyncio.create_subprocess_exec(*command, env=environment, stdout=asyncio.subprocess.PIPE)
-
     async with asyncio.timeout(DEADLINE_S):
-        process = await start(*run)
+        process = fork_server.start(*run, env=environment)
         while not (out / "journal.sqlite").exists() or summarize(out).paid < 12:  # noqa: ASYNC110 (another process)
             await asyncio.sleep(0.05)
-        process.kill()
-        await process.wait()
+        process.signal(signal.SIGKILL)
+        await asyncio.to_thread(process.wait)
         assert len(service.charged) == 12
         pictures.free.set()
-        process = await start(*(run if again == "run" else ["resume", out, "--json"]))
-        printed, _ = await process.communicate()
-    summary = json.loads(printed.splitlines()[-1])
-    assert process.returncode == 0
+        process = fork_server.start(*(run if again == "run" else ["resume", out, "--json"]), env=environment)
+        ended = await asyncio.to_thread(process.wait)
+    summary = ended.json
+    assert ended.code == 0
     assert (summary["rows"], summary["ok"], summary["duplicate"]) == (21, 20, 1)
     assert (summary["credits"]["paid"], summary["planning_finished"]) == (20, True)
     assert names_charged(service) == sorted(map(str, range(20)))
 
 
-@pytest.mark.parametrize("again", ["resume", "run"])
+@pytest.mark.parametrize("again", ["resume", pytest.param("run", marks=pytest.mark.sweep)])
 async def test_an_error_in_a_late_row_keeps_what_is_paid(again, manifest, pictures, service, tmp_path, monkeypatch):
     """A manifest that cannot be read to its end ends the run with exit code 2; after mending, it continues."""
     monkeypatch.setattr("lightmeter.planning.checks.row_checks.CHUNK_ROWS", 16)
@@ -246,7 +243,7 @@ async def test_a_manifest_that_grew_pays_only_for_its_new_rows(manifest, picture
     assert run.sql("SELECT sum(credits) AS n FROM assets")["n"][0] == 17
 
 
-@pytest.mark.parametrize("way", ["plan and run", "prepare"])
+@pytest.mark.parametrize("way", ["plan and run", pytest.param("prepare", marks=pytest.mark.sweep)])
 async def test_a_run_without_stream_takes_over_an_unfinished_one(way, manifest, pictures, service, tmp_path):
     """A plan of the same manifest, read whole, replaces a run that lacks rows, and keeps what is paid."""
     pictures.held_number = 5
@@ -278,9 +275,7 @@ async def test_requests_in_doubt_of_the_night_before_are_not_paid_again(manifest
 async def test_frames_of_videos_are_sent_while_rows_are_read(service, tmp_path):
     """`--video frames` works with `--stream`: each chunk brings the frames of its videos."""
     source = tmp_path / "videos.csv"
-    videos = sorted((Path(__file__).parents[2] / "data").rglob("*.mp4"))[:1]
-    with source.open("w") as file:
-        csv.writer(file).writerows([["path"], *[[str(video)] for video in videos]])
+    source.write_text(f"path\n{tiny_video(tmp_path / 'video.avi')}\n")
     options = {"video": "frames", "upload": "always", "max_frames": 3}
     plan = await lm.plan(source, **{**OPTIONS, **options}, base_url=service.base_url)
     whole = await lm.run(plan, tmp_path / "whole", consent=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import re
 from contextlib import asynccontextmanager
@@ -17,13 +18,21 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    """The browser of these tests."""
+    chromium = browser.Browser(tmp_path_factory.mktemp("profile"))
+    yield chromium
+    asyncio.run(chromium.close())
+
+
 @pytest.fixture
-def open_report(finished_run, html, tmp_path):
-    """Opens the report in a new browser; checks at the end that it requested nothing but its own file."""
+def open_report(finished_run, html, chromium):
+    """Opens the report in a new tab; checks at the end that it requested nothing but its own file."""
 
     @asynccontextmanager
     async def open_page(width=1200, *, dark=False):
-        async with browser.Browser(tmp_path / "profile") as tab:
+        async with chromium.tab() as tab:
             for domain in ("Page", "Runtime", "Network", "Log", "DOM"):
                 await tab.tell(f"{domain}.enable")
             await tab.look(width=width, dark=dark)

@@ -71,7 +71,12 @@ def test_views_are_upright(orientation, view):
 
 
 @pytest.mark.parametrize(
-    ("name", "mode"), [("JPEG", "RGB"), ("PNG", "RGB"), ("PNG", "RGBA"), ("PNG", "L"), ("WEBP", "RGB")]
+    ("name", "mode"),
+    [
+        ("JPEG", "RGB"),
+        ("PNG", "RGBA"),
+        *(pytest.param(*each, marks=pytest.mark.sweep) for each in [("PNG", "RGB"), ("PNG", "L"), ("WEBP", "RGB")]),
+    ],
 )
 def test_reduced_decoding_changes_little(name, mode):
     """Decoding at a reduced size changes pixels by less than two levels."""

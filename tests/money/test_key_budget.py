@@ -87,6 +87,7 @@ async def test_the_budget_of_a_key_holds_for_every_spelling_of_the_address(tmp_p
     assert len(service.charged) == 8
 
 
+@pytest.mark.sweep  # daily: test_shared.py in tests/e2e/kills, and the spellings above
 async def test_two_processes_with_two_spellings_share_one_budget(tmp_path, charges_at_once):
     """Two runs at the same time together spend no more than the budget of their key."""
     service = Hostile(lambda *_: "well")

@@ -6,9 +6,6 @@ import asyncio
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import textwrap
 from collections import Counter
 from pathlib import Path
 
@@ -24,19 +21,11 @@ from lightmeter.journal.queries.items import count_by_status
 from lightmeter.journal.store import open_read_only
 from lightmeter.journal.watermark import watermark_path
 from lightmeter.settings import read_settings
+from tests.e2e.kills.processes import KILLED, ForkServer
 from tests.engine.hostile import Hostile, listening
 
 ROWS = 60
 OPTIONS = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "batch_size": 1}
-
-RUN = textwrap.dedent(f"""
-    import sys
-    import lightmeter as lm
-    urls = [f"http://pictures.example/{{number}}.jpg" for number in range({ROWS})]
-    base_url, out, crowd = sys.argv[1:]
-    options = {{"features": ["tags"], "backends": ["clarifai"], "precheck": False, "max_concurrency": int(crowd)}}
-    lm.sync(lm.run(lm.sync(lm.plan(urls, base_url=base_url, **options)), out))
-""")
 
 
 @pytest.fixture(autouse=True)
@@ -59,13 +48,23 @@ async def part_of_a_run(base_url: str, out: Path, budget: int, **options):
     return await lm.run(await plan_of(base_url, budget=budget, **options), out)
 
 
-async def killed_run(base_url: str, out: Path, at_least: int, service: Slow) -> None:
+def settings_of_the_test() -> dict[str, str]:
+    """Return the variables that this test has set, for a command."""
+    return {name: value for name, value in os.environ.items() if name.startswith("LIGHTMETER_")}
+
+
+async def killed_run(fork_server: ForkServer, base_url: str, out: Path, at_least: int, service: Slow) -> None:
     """Start a run in another process, and kill it with SIGKILL after `at_least` requests."""
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", RUN, base_url, str(out), "2")
+    manifest = out.with_name("manifest.txt")
+    manifest.write_text("".join(f"http://pictures.example/{number}.jpg\n" for number in range(ROWS)))
+    named = ("--features", "tags", "--backends", "clarifai", "--no-precheck", "--max-concurrency", 2)
     service.comes(at_least)
+    running = fork_server.start(
+        *("run", manifest, "--out", out, "--yes", "--base-url", base_url, *named), env=settings_of_the_test()
+    )
     await service.came.wait()
-    os.kill(process.pid, signal.SIGKILL)
-    await process.wait()
+    running.signal(signal.SIGKILL)
+    assert (await asyncio.to_thread(running.wait)).code == KILLED
     assert len(service.charged) < ROWS
 
 
@@ -101,21 +100,21 @@ class Slow(Hostile):
         return await super().fetch(request)
 
 
-async def test_a_killed_run_continues_without_confirmation(tmp_path):
+async def test_a_killed_run_continues_without_confirmation(fork_server, tmp_path):
     """A run that was killed with SIGKILL continues without `accept_journal`."""
     service = Slow()
     async with listening(service) as base_url:
-        await killed_run(base_url, tmp_path / "out", 20, service)
+        await killed_run(fork_server, base_url, tmp_path / "out", 20, service)
         run = await lm.resume(tmp_path / "out")
     assert run.summary().counts["pending"] == 0
     assert not twice(service)
 
 
-async def test_a_journal_that_lost_its_log_stops_before_it_pays_again(tmp_path):
+async def test_a_journal_that_lost_its_log_stops_before_it_pays_again(fork_server, tmp_path):
     """A journal without its write-ahead log is refused: nothing is sent, and the error says why."""
     service = Slow()
     async with listening(service) as base_url:
-        await killed_run(base_url, tmp_path / "out", 20, service)
+        await killed_run(fork_server, base_url, tmp_path / "out", 20, service)
         lose_log(tmp_path / "out")
         posts, run_id = service.posts, read_run_header(tmp_path / "out").run_id
         for _ in range(2):
@@ -174,24 +173,22 @@ async def test_only_one_of_two_copies_keeps_the_run_id(tmp_path):
     assert len(service.keys) == len(set(service.keys))
 
 
-async def test_two_processes_with_two_copies_do_not_share_a_run(tmp_path):
+async def test_two_processes_with_two_copies_do_not_share_a_run(fork_server, tmp_path):
     """If two copies without a watermark start at once, one continues and the other is refused."""
     service = Slow()
     async with listening(service) as base_url:
         await part_of_a_run(base_url, tmp_path / "one", budget=10)
         shutil.copytree(tmp_path / "one", tmp_path / "two")
         shutil.rmtree(state_folder())
+        second = fork_server.copy(tmp_path / "commands")
         processes = [
-            await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "lightmeter", "resume", str(tmp_path / name), "--budget", str(ROWS)),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
-            for name in ("one", "two")
+            server.start("resume", tmp_path / name, "--budget", ROWS, env=settings_of_the_test())
+            for server, name in ((fork_server, "one"), (second, "two"))
         ]
-        messages = [(await process.communicate())[1].decode() for process in processes]
-    assert sorted(process.returncode for process in processes) == [0, 2], messages
-    assert sum("copy of the run" in one for one in messages) == 1
+        ended = [await asyncio.to_thread(process.wait) for process in processes]
+        second.close()
+    assert sorted(one.code for one in ended) == [0, 2], ended
+    assert sum("copy of the run" in one.err for one in ended) == 1
     assert not twice(service)
 
 
@@ -221,7 +218,7 @@ async def test_without_a_watermark_a_run_continues(tmp_path, caplog):
     assert watermark_path(read_settings().state_dir, read_run_header(run.folder).run_id).exists()
 
 
-@pytest.mark.parametrize("accepted", [False, True])
+@pytest.mark.parametrize("accepted", [pytest.param(False, marks=pytest.mark.sweep), True])
 async def test_for_a_sole_spender_a_low_balance_stops_the_run(tmp_path, accepted):
     """Without a watermark, a balance below what the journal explains stops every start of the run."""
     service = Hostile(well)
@@ -342,9 +339,9 @@ async def test_the_watermark_is_not_flushed_for_each_request(tmp_path, monkeypat
         monkeypatch.setattr(os, name, noted)
     service = Hostile(well, balance=10_000)
     async with listening(service) as base_url:
-        await lm.run(await plan_of(base_url, rows=600, max_concurrency=16), tmp_path / "out")
-    assert service.posts == 600
-    assert len(flushed) == 2 + 600 // 256
+        await lm.run(await plan_of(base_url, rows=300, max_concurrency=16), tmp_path / "out")
+    assert service.posts == 300
+    assert len(flushed) == 2 + 300 // 256
 
 
 def test_a_watermark_is_never_ahead_of_its_journal(tmp_path):

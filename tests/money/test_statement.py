@@ -300,7 +300,7 @@ REQUESTS = st.lists(
 """Of each: whether the one before is answered first, what it paid (None: lost), and the balance it reports."""
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=settings().max_examples // 3)  # each writes a journal
 @given(REQUESTS, st.integers(88, 102), st.booleans())
 def test_a_statement_and_a_proof_give_one_verdict(requests, closing, sole_spender):
     """The statement of a run and the proof over the same balances agree in every figure and verdict."""

@@ -14,9 +14,9 @@ JPEG = tiny_jpeg()[:64]
 HTML = b"<!doctype html><title>Not found</title>"
 
 
-def answer(status=200, content_type="image/jpeg", size_bytes=1000, head=b"", *, content_requested=None):
-    inside = bool(head) if content_requested is None else content_requested
-    return ProbeResponse(status, content_type, size_bytes, "http://h.example/a", head, content_requested=inside)
+def answer(status=200, content_type="image/jpeg", size_bytes=1000, head=b"", *, content_was_read=None):
+    inside = bool(head) if content_was_read is None else content_was_read
+    return ProbeResponse(status, content_type, size_bytes, "http://h.example/a", head, content_was_read=inside)
 
 
 def worst(verdict):
@@ -60,7 +60,7 @@ def test_other_error_statuses_are_warnings(status):
         (answer(content_type="video/mp4", head=b"#EXTM3U\n"), "video", "video", "warning"),
         (answer(head=b"P3 2 2 255"), "image", "image", "warning"),
         (answer(content_type="image/svg+xml", head=b"<?xml version='1.0'?><svg/>"), "image", "image", "warning"),
-        (answer(content_requested=True, size_bytes=0), "image", "image", "error"),
+        (answer(content_was_read=True, size_bytes=0), "image", "image", "error"),
     ],
 )
 def test_content_is_judged_by_its_bytes_then_by_its_type(response, expected, kind, severity):
@@ -100,7 +100,7 @@ def test_login_and_error_pages_are_named(page, name):
 )
 def test_every_response_gives_a_finding(status, content_type, size_bytes, head, inside, expected):
     """Every response gives at least one finding of a known check."""
-    response = ProbeResponse(status, content_type, size_bytes, "http://h.example/", head, content_requested=inside)
+    response = ProbeResponse(status, content_type, size_bytes, "http://h.example/", head, content_was_read=inside)
     verdict = judge_response(response, expected)
     assert verdict.findings
     assert all(finding.check in get_args(CheckName) and finding.message for finding in verdict.findings)

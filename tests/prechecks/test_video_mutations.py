@@ -76,12 +76,13 @@ async def test_damaged_videos_leave_nothing(tmp_path, monkeypatch):
     await leaves_nothing(tmp_path, 12, monkeypatch)
 
 
-async def test_a_damaged_video_does_not_change_the_next(tmp_path):
+@pytest.mark.parametrize("count", [4, pytest.param(40, marks=pytest.mark.sweep)])
+async def test_a_damaged_video_does_not_change_the_next(tmp_path, count):
     """A sound video has the same findings after each damaged one, with the same pool of decoders."""
     sound = tiny_video(tmp_path / "sound.avi", frames=12, fps=4)
     expected = await check_video(sound, capture_interval_s=1, max_frames=3)
     async with DecoderPool(1) as pool:
-        for path in damaged_videos(tmp_path, 8):
+        for path in damaged_videos(tmp_path, count):
             await check_video(path, capture_interval_s=1, max_frames=3, limits=LIMITS, pool=pool)
             assert await check_video(sound, capture_interval_s=1, max_frames=3, pool=pool) == expected
 
@@ -94,9 +95,10 @@ async def test_a_thousand_damaged_videos_leave_nothing(tmp_path, monkeypatch):
     assert outcomes["error"] > 0 < outcomes["info"]
 
 
-async def test_rows_with_damaged_videos_leave_nothing(tmp_path, monkeypatch):
+@pytest.mark.parametrize("count", [15, pytest.param(100, marks=pytest.mark.sweep)])
+async def test_rows_with_damaged_videos_leave_nothing(tmp_path, monkeypatch, count):
     """Rows of a manifest with damaged files of all kinds give findings and no exception, and leave nothing."""
-    files = mutations(30, SEED, tmp_path)
+    files = mutations(count, SEED, tmp_path)
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     async with Checker(capture_interval_s=1, max_frames=3) as checker:

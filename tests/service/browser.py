@@ -6,6 +6,10 @@ import asyncio
 import base64
 import json
 import shutil
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 
@@ -109,30 +113,34 @@ class Tab:
 
 
 class Browser:
-    """Start Chromium with a new profile."""
+    """Chromium with a new profile, for the tests of a module: a process for each test would take too long."""
 
     def __init__(self, profile: Path) -> None:
-        self.profile = profile
-
-    async def __aenter__(self) -> Tab:
-        command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={self.profile}", "about:blank"]
-        quiet = asyncio.subprocess.DEVNULL
-        self.process = await asyncio.create_subprocess_exec(*command, stdout=quiet, stderr=quiet)
-        self.session = aiohttp.ClientSession()
-        port_file = self.profile / "DevToolsActivePort"
+        command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={profile}", "about:blank"]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        port_file = profile / "DevToolsActivePort"
         for _ in range(TRIES):
-            if port_file.exists() and "\n" in port_file.read_text():
+            if port_file.exists() and "/devtools/" in port_file.read_text():
                 break
-            await asyncio.sleep(0.05)
-        port = port_file.read_text().split("\n")[0]
-        async with self.session.get(f"http://127.0.0.1:{port}/json/list") as answer:
-            pages = [page for page in await answer.json() if page["type"] == "page"]
-        self.socket = await self.session.ws_connect(pages[0]["webSocketDebuggerUrl"], max_msg_size=0)
-        self.tab = Tab(self.socket)
-        return self.tab
+            time.sleep(0.05)
+        port, path = port_file.read_text().split("\n")
+        self.base_url = f"ws://127.0.0.1:{port}"
+        self.own_url = f"{self.base_url}{path}"
 
-    async def __aexit__(self, *_) -> None:
-        await self.tab.tell("Browser.close")  # when it is merely ended, it leaves folders behind
-        await self.process.wait()
-        await self.socket.close()
-        await self.session.close()
+    @asynccontextmanager
+    async def tab(self) -> AsyncIterator[Tab]:
+        """Open a tab that shares no cookies, storage and cache with others, and close it at the end."""
+        async with aiohttp.ClientSession() as session, session.ws_connect(self.own_url) as socket:
+            browser = Tab(socket)
+            context = (await browser.tell("Target.createBrowserContext"))["browserContextId"]
+            created = await browser.tell("Target.createTarget", url="about:blank", browserContextId=context)
+            page_url = f"{self.base_url}/devtools/page/{created['targetId']}"
+            async with session.ws_connect(page_url, max_msg_size=0) as page:
+                yield Tab(page)
+            await browser.tell("Target.disposeBrowserContext", browserContextId=context)
+
+    async def close(self) -> None:
+        """End the process; when it is merely killed, it leaves folders behind."""
+        async with aiohttp.ClientSession() as session, session.ws_connect(self.own_url) as socket:
+            await Tab(socket).tell("Browser.close")
+        await asyncio.to_thread(self.process.wait)

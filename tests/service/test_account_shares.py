@@ -8,6 +8,10 @@ import pytest
 
 from lightmeter.service.analysis.analyzer_limits import AnalyzerLimits
 
+# With PostgreSQL too, the test of a full account shows daily that the other one is served.
+repeated_with_postgres = pytest.mark.parametrize(
+    "database", ["sqlite", pytest.param("postgresql", marks=[pytest.mark.postgres, pytest.mark.sweep])], indirect=True
+)
 DEADLINE_S = 30
 """Ends a test that hangs; nothing is measured."""
 
@@ -64,6 +68,7 @@ async def test_a_request_has_a_maximum_of_assets(starting, calling, site, encode
     assert f"at most {maximum} together; these are {maximum + 1}" in refused.body["error"]
 
 
+@repeated_with_postgres
 async def test_silent_urls_of_one_account_do_not_delay_another(starting, calling, database, site):
     """While an account has more silent URLs than the service opens at once, another one gets its answers."""
     service = await starting(database=database, drain_s=0.1)

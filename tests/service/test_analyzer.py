@@ -67,7 +67,7 @@ async def doing():
             names = tuple(f"{seed}.png" for seed in range(pictures))
             order = AnalysisJob(request, uploads, names, held_pictures=(1,) * pictures, max_frames=3)
             done = await worker.run(order, no_more)
-            return orjson.loads(done.result), done.paid
+            return orjson.loads(done.results_json), done.charge
 
     yield do
     for worker in workers:

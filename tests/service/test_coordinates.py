@@ -76,7 +76,7 @@ async def answered(view, content):
         try:
             request = AnalyzeRequest(backend=["rapidocr"], feature=["texts", "brands", "faces"])
             order = AnalysisJob(request, (content,), ("a.png",), held_pictures=(1,), max_frames=1)
-            again = [orjson.loads((await worker.run(order, no_more)).result) for _ in range(2)]
+            again = [orjson.loads((await worker.run(order, no_more)).results_json) for _ in range(2)]
         finally:
             worker.close()
     assert again[0] == again[1]  # the second is from the cache

@@ -8,6 +8,11 @@ import pytest
 
 from lightmeter.pricing.rates import Rounding
 
+# With PostgreSQL too, the concurrent batches show daily that nothing is overdrawn.
+repeated_with_postgres = pytest.mark.parametrize(
+    "database", ["sqlite", pytest.param("postgresql", marks=[pytest.mark.postgres, pytest.mark.sweep])], indirect=True
+)
+
 
 async def test_concurrent_requests_never_overdraw_the_account(starting, calling, database, site, books):
     """64 concurrent batches on a balance for half of them: half are served, and the ledger is consistent."""
@@ -27,6 +32,7 @@ async def test_concurrent_requests_never_overdraw_the_account(starting, calling,
     assert (book.held, book.ledger["grants"], book.ledger["revenue"]) == (0, -65, 64)
 
 
+@repeated_with_postgres
 async def test_concurrent_single_pictures_never_overdraw_the_account(starting, calling, database, encoded, books):
     """64 concurrent pictures on a balance for half of them: half are served."""
     service = await starting(database=database)
@@ -95,6 +101,7 @@ async def test_rounding_per_request_includes_all_frames(starting, calling, site)
     assert (done["credits_paid"], done["credits"]) == (1, 0)
 
 
+@repeated_with_postgres
 async def test_the_ledger_is_always_consistent(starting, calling, database, site, books):
     """The ledger agrees with the balances at any time, and no credits stay reserved in the end."""
     service = await starting(database=database)

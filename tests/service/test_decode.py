@@ -51,13 +51,13 @@ async def developed(decoder: MediaDecoder, content: bytes, views=VIEWS):
 
 async def test_a_video_without_a_limit_is_captured_whole(tmp_path):
     """With `max_frames` 0 every capture is decoded, and `count_frames` returns their number."""
-    path = tiny_video(tmp_path / "long.avi", frames=[tiny_picture(seed % 9) for seed in range(1500)], fps=1)
-    decoder = MediaDecoder(DecodingLimits(slice_frames=400))
+    path = tiny_video(tmp_path / "long.avi", frames=[tiny_picture(seed % 9) for seed in range(300)], fps=1)
+    decoder = MediaDecoder(DecodingLimits(slice_frames=80))
     slices = await watched(decoder, path, max_frames=0)
-    assert [len(pictures.pixels_by_view[WHOLE]) for pictures in slices] == [400, 400, 400, 300]
+    assert [len(pictures.pixels_by_view[WHOLE]) for pictures in slices] == [80, 80, 80, 60]
     times = [time_s for pictures in slices for time_s in pictures.metadata.times_s]
     assert times == [float(second) for second in range(len(times))]
-    assert len(times) == await decoder.count_frames(path, 1, 0) == 1500
+    assert len(times) == await decoder.count_frames(path, 1, 0) == 300
     assert {(each.metadata.kind, each.metadata.width, each.metadata.height) for each in slices} == {("video", 64, 48)}
 
 
@@ -67,7 +67,7 @@ async def test_no_more_decoders_than_allowed(tmp_path):
     path = tiny_video(tmp_path / "tiny.avi", frames=25)
     decoder = MediaDecoder(DecodingLimits(decoders=2, slice_frames=1))
     most = 0
-    videos = asyncio.gather(*(watched(decoder, path) for _ in range(6)))
+    videos = asyncio.gather(*(watched(decoder, path) for _ in range(4)))
     while not videos.done():
         most = max(most, len(decoders()))
         await asyncio.sleep(0.005)
@@ -79,17 +79,17 @@ async def test_no_more_decoders_than_allowed(tmp_path):
 @on_linux
 async def test_a_crashed_decoder_fails_its_own_video_only(tmp_path):
     """A decoder that crashes fails its own video only."""
-    victim = tiny_video(tmp_path / "long.avi", frames=[tiny_picture(width=640, height=480)] * 1500, fps=1)
+    victim = tiny_video(tmp_path / "long.avi", frames=[tiny_picture(width=640, height=480)] * 700, fps=1)
     other = tiny_video(tmp_path / "tiny.avi", frames=25)
-    decoder = MediaDecoder(DecodingLimits(decoders=8, slice_frames=1500))
+    decoder = MediaDecoder(DecodingLimits(decoders=8, slice_frames=700))
     crashing = asyncio.create_task(watched(decoder, victim, max_frames=0))
     while not (pids := decoders()):  # noqa: ASYNC110 (the kernel tells of processes in no other way)
         await asyncio.sleep(0.01)
-    others = asyncio.gather(*(watched(decoder, other) for _ in range(4)))
+    others = asyncio.gather(*(watched(decoder, other) for _ in range(2)))
     os.kill(pids[0], signal.SIGSEGV)
     with pytest.raises(BrokenMedia, match="SIGSEGV"):
         await crashing
-    assert [len(slices[0].pixels_by_view[WHOLE]) for slices in await others] == [3] * 4
+    assert [len(slices[0].pixels_by_view[WHOLE]) for slices in await others] == [3] * 2
 
 
 async def test_limits_reach_the_decoder(tmp_path):

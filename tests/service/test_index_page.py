@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 
@@ -24,21 +25,25 @@ in_a_browser = [
 _number = count(1)
 
 
+@pytest.fixture(scope="module")
+def chromium(portal, tmp_path_factory):
+    """The browser of these tests."""
+    chromium = browser.Browser(tmp_path_factory.mktemp("profile"))
+    yield chromium
+    portal.run(chromium.close())
+
+
 @pytest.fixture
-def visiting(full_service, tmp_path):
-    """Open the page in a browser, and return the tab and a key with a hundred credits."""
+def visiting(full_service, chromium):
+    """Open the page in a new tab, and return the tab and a key with a hundred credits."""
 
-    class Visit:
-        async def __aenter__(self):
-            self.browser = browser.Browser(tmp_path / "profile")
-            tab = await self.browser.__aenter__()
+    @asynccontextmanager
+    async def visit():
+        async with chromium.tab() as tab:
             await tab.open(f"{full_service.base_url}/")
-            return tab, await open_account(full_service.database, f"visitor-{next(_number)}", 100)
+            yield tab, await open_account(full_service.database, f"visitor-{next(_number)}", 100)
 
-        async def __aexit__(self, *reason):
-            await self.browser.__aexit__(*reason)
-
-    return Visit
+    return visit
 
 
 async def test_a_browser_gets_the_page_and_a_program_the_index(session, service):
@@ -138,6 +143,7 @@ class TestInABrowser:
         """The page polls a video until it is finished."""
         async with visiting() as (tab, key):
             await tab.type("#key", key)
+            await tab.value("document.querySelector('#max_frames').value = 2")
             await tab.choose("#file", MEDIA / "samoyed.mp4")
             await tab.value("document.querySelector('#go').click()")
             await tab.until("document.querySelectorAll('.frame').length >= 2")

@@ -11,6 +11,10 @@ from click.testing import CliRunner
 from lightmeter.cli.commands.jobs import jobs_command
 from lightmeter.errors import UsageError
 
+# With PostgreSQL too, a request is listed and cancelled daily by the test of one that runs.
+repeated_with_postgres = pytest.mark.parametrize(
+    "database", ["sqlite", pytest.param("postgresql", marks=[pytest.mark.postgres, pytest.mark.sweep])], indirect=True
+)
 CANCELLED = "Request failed: the operator of the service cancelled it, and nothing was charged."
 
 
@@ -27,6 +31,7 @@ async def run(database, *words):
     return json.loads(result.stdout), result.return_value
 
 
+@repeated_with_postgres
 async def test_unfinished_requests_are_listed(starting, calling, database, site):
     """Each unfinished request is in the JSON and in the table, until it has finished."""
     service = await starting(database=database)
@@ -65,6 +70,7 @@ async def test_a_cancelled_request_fails_and_is_free(starting, calling, database
     assert (book.is_consistent, book.held, book.ledger["revenue"]) == (True, 0, 0)
 
 
+@repeated_with_postgres
 async def test_a_queued_request_is_cancelled_before_it_starts(starting, calling, database, site):
     """A cancelled request that waits in the queue is never run."""
     service = await starting(database=database)

@@ -139,7 +139,7 @@ async def working():
                     more.append(pictures)
 
                 done = await worker.run(order, hold_more)
-                return done.result, done.paid
+                return done.results_json, done.charge
 
             return backend, do
 

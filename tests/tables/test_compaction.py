@@ -106,7 +106,7 @@ def watched(look: Callable[[], int | None], batches: int = 0) -> Iterator[list[i
     assert wrong == []
 
 
-@pytest.mark.parametrize("reader", ["listing", "duckdb"])
+@pytest.mark.parametrize("reader", ["listing", pytest.param("duckdb", marks=pytest.mark.sweep)])
 def test_a_reader_that_lists_and_opens_never_counts_less_or_twice(tmp_path, reader):
     """While parts are added and merged, each count is one that was correct while the reader was reading."""
     folder = Dataset(tmp_path).table_folder("tags")
@@ -129,10 +129,9 @@ def test_a_reader_that_lists_and_opens_never_counts_less_or_twice(tmp_path, read
         pytest.param("duckdb", 6, marks=pytest.mark.sweep),
     ],
 )
-async def test_a_reader_counts_right_while_runs_end_and_tables_are_rebuilt(tmp_path, monkeypatch, reader, cycles):
+@pytest.mark.usefixtures("charges_at_once")
+async def test_a_reader_counts_right_while_runs_end_and_tables_are_rebuilt(tmp_path, reader, cycles):
     """While runs end and tables are rebuilt or compacted, each count is one that was correct during the reading."""
-    monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
     out = tmp_path / "out"
     folder = Dataset(out).table_folder("tags")
     folder.mkdir(parents=True)
@@ -146,7 +145,7 @@ async def test_a_reader_counts_right_while_runs_end_and_tables_are_rebuilt(tmp_p
                 there[1] += 1
                 await lm.run(plan, out)
                 there[0] += 1
-                for _ in range(3):
+                for _ in range(cycles // 2):
                     if cycle % 2:
                         compact(Dataset(out))
                     export_tables(out, whole=True)

@@ -10,8 +10,10 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
 import lightmeter as lm
+from lightmeter.cli import _root
 from lightmeter.errors import UsageError
 from lightmeter.tables import TABLES, Dataset
 from lightmeter.tables.arrow.schema import schema
@@ -47,8 +49,11 @@ def test_delta_tables_have_the_same_rows_and_a_new_version_each_time(tmp_path, a
 
 
 @pytest.mark.slow
-def test_a_run_writes_delta_tables_and_the_next_one_a_new_version(command, sample_rows, tmp_path):
+def test_a_run_writes_delta_tables_and_the_next_one_a_new_version(monkeypatch, sample_rows, tmp_path):
     """`run --format delta` makes Delta tables beside the others; a second manifest's rows make the next version."""
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("LIGHTMETER_BASE_URL", raising=False)
     out = tmp_path / "out"
     for at, part in enumerate((sample_rows[:2], sample_rows[2:5])):
         manifest = tmp_path / f"manifest{at}.csv"
@@ -57,7 +62,7 @@ def test_a_run_writes_delta_tables_and_the_next_one_a_new_version(command, sampl
             writer.writerow(["id", "path"])
             writer.writerows([row["id"], DATA / row["path"]] for row in part)
         options = ("--features", "colors", "--no-precheck", "--format", "delta", "--yes")
-        assert command("run", manifest, "--out", out, *options).code == 0
+        assert CliRunner().invoke(_root, ["run", str(manifest), "--out", str(out), *options]).exit_code == 0
         here = deltalake.DeltaTable(out / "delta" / "assets")
         assert here.version() == at
         done = [row["id"] for row in sample_rows[: 2 + 3 * at]]

@@ -9,8 +9,10 @@ import threading
 import duckdb
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
 import lightmeter as lm
+from lightmeter.cli import _root
 from lightmeter.errors import UsageError
 from lightmeter.tables import Dataset
 from lightmeter.tables.arrow.schema import ALL_TABLES, schema
@@ -120,17 +122,21 @@ def test_a_store_needs_a_catalog_of_the_user(tmp_path, s3, add, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_run_writes_iceberg_tables(command, tmp_path):
+def test_a_run_writes_iceberg_tables(tmp_path, monkeypatch):
     """`run --format iceberg` and `rebuild --format iceberg` write them beside the others."""
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("LIGHTMETER_BASE_URL", raising=False)
     manifest = tmp_path / "m.csv"
     manifest.write_text("path\ngone.jpg\n")
     out = tmp_path / "out"
-    assert command("run", manifest, "--out", out, "--features", "colors", "--format", "iceberg", "--yes").code == 0
+    options = ["--features", "colors", "--format", "iceberg", "--yes"]
+    assert CliRunner().invoke(_root, ["run", str(manifest), "--out", str(out), *options]).exit_code == 0
     assert read_iceberg(str(out / "iceberg"))["assets"]["status"].to_pylist() == ["skipped"]
-    rebuilt = command("rebuild", out, "--format", "iceberg", "--to", tmp_path / "lake")
-    assert rebuilt.code == 0
+    rebuilt = CliRunner().invoke(_root, ["rebuild", str(out), "--format", "iceberg", "--to", str(tmp_path / "lake")])
+    assert rebuilt.exit_code == 0
     marker = json.loads((tmp_path / "lake" / MARKER).read_text())["tables"]
-    assert str(marker["assets"]["snapshot_id"]) in rebuilt.out
+    assert str(marker["assets"]["snapshot_id"]) in rebuilt.stdout
     with duckdb.connect() as db:
         files = f"{tmp_path}/lake/assets/data/*.parquet"
         assert db.execute("SELECT status FROM read_parquet(?)", [files]).fetchall() == [("skipped",)]

@@ -39,11 +39,12 @@ def test_the_command_asks_a_place_with_what_the_environment_says(tmp_path, s3, a
     assert "lightmeter rebuild DIR --to s3://lake/nothing" in empty.err
 
 
-def test_a_table_that_is_not_there_has_its_columns(tmp_path, s3, add):
+@pytest.mark.parametrize("tables", [TABLES[:3], pytest.param(TABLES, marks=pytest.mark.sweep)], ids=["three", "all"])
+def test_a_table_that_is_not_there_has_its_columns(tmp_path, s3, add, tables):
     """A table that was not published is empty, as in a folder."""
     place = s3.uri("one")
     publish(add(tmp_path, "a", 1), place)
-    for table in TABLES:
+    for table in tables:
         assert duckdb_query.sql(place, f"FROM {table}").column_names == schema(table).names
     assert read_remote_table(place, "faces").equals(schema("faces").empty_table())
     with pytest.raises(UsageError, match="nonsense"):

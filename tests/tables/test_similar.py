@@ -144,7 +144,7 @@ def test_a_run_without_embeddings_names_the_command(tmp_path):
     assert "--features embeddings" in raised.value.hint
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=settings.default.max_examples // 5)
 @given(
     vectors=st.lists(
         st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False) | st.just(0.0), max_size=3),

@@ -48,7 +48,7 @@ main()
     ("arguments", "extra"),
     [
         (["report", "nowhere"], "report"),
-        (["demo"], "report"),
+        pytest.param(["demo"], "report", marks=pytest.mark.sweep),
         (["serve", "--database", "postgresql://nowhere/x"], "postgres"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else value,

@@ -167,7 +167,6 @@ def test_without_a_collector_the_sdk_is_not_imported(more):
 
 def test_a_missing_extra_is_one_sentence_and_no_error(monkeypatch, caplog):
     """If the variables are set but the package is missing, a warning names the command, and work goes on."""
-    monkeypatch.setattr(logging.getLogger("lightmeter"), "disabled", False)  # (Prefect's logging disables it)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     telemetry._start.cache_clear()

@@ -80,6 +80,7 @@ def test_processes_never_remove_a_new_folder_of_another(temporary):
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_the_folder_of_a_killed_plan_is_removed_by_the_next(temporary, environment):
     """After kill -9 during planning the next plan removes its rows; a running plan continues."""

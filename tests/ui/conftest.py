@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import json
+import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -32,17 +35,32 @@ def _isolated_settings(tmp_path_factory):
         yield
 
 
-@pytest.fixture(scope="session")
-def run(tmp_path_factory) -> lm.Run:
-    """Two photographs and a video, a duplicate of one, and a missing file; tests do not change the run."""
+def make_run(folder: Path) -> None:
+    """Run two photographs and a video, a duplicate of one, and a missing file, in a folder."""
     with (DATA / "manifest.csv").open(encoding="utf-8", newline="") as lines:
         rows = {row["id"]: row for row in csv.DictReader(lines)}
     selected = [{"id": name, "path": str(DATA / rows[name]["path"]), "subject": rows[name]["subject"]} for name in IDS]
     selected += [{**selected[0], "id": "again"}, {"id": "<b>gone</b>", "path": "gone.jpg", "subject": "<i>"}]
-    manifest = tmp_path_factory.mktemp("manifest") / "few.jsonl"
+    manifest = folder / "few.jsonl"
     manifest.write_text("".join(json.dumps(row) + "\n" for row in selected), encoding="utf-8")
     plan = lm.sync(lm.plan(manifest, features=["tags", "nsfw", "colors"], max_frames=2, budget=50))
-    return lm.sync(lm.run(plan, out=tmp_path_factory.mktemp("runs") / "out"))
+    lm.sync(lm.run(plan, out=folder / "out"))
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory) -> lm.Run:
+    """The run of `make_run`, made once and copied for each process of pytest-xdist; tests do not change it."""
+    own = tmp_path_factory.getbasetemp()
+    common = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "run-of-ui"
+    common.mkdir(exist_ok=True)
+    with (common / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (common / "finished").exists():
+            made = Path(tempfile.mkdtemp(dir=common))
+            make_run(made)
+            (common / "finished").symlink_to(made)
+        shutil.copytree(common / "finished" / "out", own / "copied-run" / "out")
+    return lm.open(own / "copied-run" / "out")
 
 
 @pytest.fixture

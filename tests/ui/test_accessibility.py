@@ -14,8 +14,16 @@ from lightmeter.ui.web.web_server import WebView
 from tests.ui.test_review import copy_of
 
 
+# Each light and each width once a day; the sweeps look at the other pairs.
+@pytest.mark.parametrize(
+    "looks",
+    [
+        pytest.param((("light", 1200), ("dark", 390)), id="daily"),
+        pytest.param((("dark", 1200), ("light", 390)), id="others", marks=pytest.mark.sweep),
+    ],
+)
 @pytest.mark.parametrize("view", ["explorer", "planner", "review", "run"])
-def test_views_are_accessible(run, serve_views, page, view):
+def test_views_are_accessible(run, serve_views, page, view, looks):
     """No view has a serious problem of accessibility, in light and dark, on a wide and on a narrow screen."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     page.goto(f"{serve_views(run_views(run.folder))}#{view}")
@@ -23,13 +31,12 @@ def test_views_are_accessible(run, serve_views, page, view):
     expect(page.locator("main h2, main h3, main select").first).to_be_visible(timeout=30_000)
     if view == "run":
         expect(page.locator(".lm-state")).to_contain_text("Finished", timeout=20_000)
-    for scheme in ("light", "dark"):
-        for width in (1200, 390):
-            page.emulate_media(color_scheme=scheme)
-            page.set_viewport_size({"width": width, "height": 900})
-            found = [one for one in axe.run(page).response["violations"] if one["impact"] in {"serious", "critical"}]
-            assert [(one["id"], [node["html"] for node in one["nodes"]][:3]) for one in found] == []
-            assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for scheme, width in looks:
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size({"width": width, "height": 900})
+        found = [one for one in axe.run(page).response["violations"] if one["impact"] in {"serious", "critical"}]
+        assert [(one["id"], [node["html"] for node in one["nodes"]][:3]) for one in found] == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 @pytest.fixture

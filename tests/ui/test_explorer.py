@@ -14,6 +14,7 @@ from lightmeter.tables import Dataset
 from lightmeter.tables.arrow.schema import schema
 from lightmeter.testing import tiny_jpeg
 from lightmeter.ui.gallery.explorer import ExplorerView
+from tests.engine.hostile import Hostile, listening
 from tests.tables.replace_table import replace_table
 
 ALL = ["chelsea", "coffee", "samoyed", "again", "<b>gone</b>"]
@@ -228,16 +229,18 @@ def test_the_notebook_widget_is_the_same(run):
     assert explorer.rows().num_rows == 5
 
 
-def test_pictures_of_earlier_manifests_are_shown(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("charges_at_once")
+async def test_pictures_of_earlier_manifests_are_shown(tmp_path, monkeypatch):
     """After another manifest ran in the same folder, earlier items show their file, or the thumbnail that was kept."""
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path / "cache"))
-    for name in ("first", "second", "third"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "a.jpg").write_bytes(tiny_jpeg(width=200, height=100 + 10 * len(name)))
-        manifest = tmp_path / name / "rows.jsonl"
-        manifest.write_text(json.dumps({"id": name, "path": "a.jpg"}) + "\n", encoding="utf-8")
-        plan = lm.sync(lm.plan(manifest, features=["colors"]))
-        run = lm.sync(lm.run(plan, tmp_path / "out"))
+    async with listening(Hostile(lambda *_: "answer")) as base_url:
+        for name in ("first", "second", "third"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "a.jpg").write_bytes(tiny_jpeg(width=200, height=100 + 10 * len(name)))
+            manifest = tmp_path / name / "rows.jsonl"
+            manifest.write_text(json.dumps({"id": name, "path": "a.jpg"}) + "\n", encoding="utf-8")
+            plan = await lm.plan(manifest, base_url=base_url, backends=["clarifai"], features=["tags"])
+            run = await lm.run(plan, tmp_path / "out")
     (tmp_path / "first" / "a.jpg").unlink()
     view = ExplorerView(run)
     sources = view.thumbnail_sources(["first", "second", "third", "unknown"])

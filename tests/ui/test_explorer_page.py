@@ -101,6 +101,7 @@ def test_severity_brush_works_by_keyboard(run, open_gallery, page):
     expect(position(page)).to_have_text("5 items")
 
 
+@pytest.mark.sweep
 def test_color_sort_and_errors(run, open_gallery, page):
     """A color shows the nearest first; an invalid color shows an error line; the order can be chosen."""
     open_gallery(run)
@@ -192,6 +193,7 @@ def test_keyboard_moves_and_selects(run, open_gallery, page):
     expect(page.locator(".lm-open").first).to_be_focused()
 
 
+@pytest.mark.sweep
 def test_views_are_saved_and_opened(run, tmp_path, open_gallery, page):
     """A view is saved under a name, opened again, and deleted; an empty name shows an error."""
     out = tmp_path / "out"

@@ -141,6 +141,7 @@ def test_frames_of_a_video(open_item, placed, page):
     assert serious_problems(page) == []
 
 
+@pytest.mark.sweep
 def test_frames_that_were_sent_in_place_of_a_video(open_item, tmp_path, page, monkeypatch):
     """A video whose frames were sent as images has no results as a whole: its first frame is shown."""
     monkeypatch.setenv("LIGHTMETER_API_KEY", "any")
@@ -204,6 +205,7 @@ def test_item_that_does_not_exist(open_item, placed, page, serve_views):
     expect(page.get_by_role("alert")).to_contain_text("The run has no item 'none'.", timeout=30_000)
 
 
+@pytest.mark.sweep
 def test_details_of_urls(open_item, tmp_path, page, monkeypatch):
     """A URL has a link; when its server has ended, the kept thumbnail is shown with its boxes and the reason.
 
@@ -233,6 +235,7 @@ def test_details_of_urls(open_item, tmp_path, page, monkeypatch):
     expect(page.get_by_role("table", name="Tags by back end").locator("tbody th")).to_have_text(["light"])
 
 
+@pytest.mark.sweep
 def test_boxes_of_local_back_ends(open_item, tmp_path, page):
     """The texts and brands that the embedded service finds are drawn inside the picture."""
     plan = lm.sync(lm.plan([DATA / "media" / "cameras.jpg"], features=["texts", "brands", "faces"], budget=20))

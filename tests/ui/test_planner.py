@@ -320,11 +320,11 @@ def test_only_the_named_credits_can_be_spent(one, tmp_path):
     assert planner.offer == {}
 
 
-def test_the_accepted_credits_are_the_budget(many, tmp_path):
+def test_the_accepted_credits_are_the_budget(tmp_path):
     """Without a budget, the accepted number of credits becomes the hard cap of the run."""
-    planner = PlannerView(many, out=tmp_path / "out", features="colors", precheck=False)
+    planner = PlannerView(pictures(tmp_path, 3), out=tmp_path / "out", features="colors", precheck=False)
     click(planner, "make_plan")
-    assert click(planner, "spend", max_credits=150).header.options.budget == 150
+    assert click(planner, "spend", max_credits=3).header.options.budget == 3
 
 
 def test_a_changed_form_withdraws_the_offer(one, tmp_path):

@@ -89,8 +89,8 @@ def test_price_follows_the_form(opened, slow_service):
     ("label", "text", "allowed"),
     [
         ("Budget in credits", "", "A whole number, 0 or more."),
-        ("Budget in credits", "-5", "A whole number, 0 or more."),
-        ("Frames per video, 0: all", "1.5", "A whole number, 0 or more."),
+        pytest.param("Budget in credits", "-5", "A whole number, 0 or more.", marks=pytest.mark.sweep),
+        pytest.param("Frames per video, 0: all", "1.5", "A whole number, 0 or more.", marks=pytest.mark.sweep),
         ("Seconds between frames", "0", "A whole number, 1 or more."),
         ("Least tag score", "2", "A number, 0 to 1."),
     ],
@@ -114,6 +114,7 @@ def test_a_value_that_is_not_allowed_is_explained(opened, planner, label, text, 
     expect(button(opened, "Plan")).to_be_enabled()
 
 
+@pytest.mark.sweep
 def test_a_stopped_run_can_continue(opened, planner, slow_service):
     """Stop in the middle of a run at a slow service ends it; the rest is offered again and completes the run."""
     button(opened, "Plan").click()

@@ -17,7 +17,10 @@ from tests.e2e.kills.scenario import MAX_AT_RISK, POLLED, SYNCHRONOUS, count_cal
 
 pytestmark = pytest.mark.slow
 
-BATCH_OPTIONS = pytest.mark.parametrize("batch_option", [SYNCHRONOUS, POLLED], ids=["at once", "polled"])
+BATCH_OPTIONS = pytest.mark.parametrize(
+    "batch_option",
+    [pytest.param(SYNCHRONOUS, id="at once"), pytest.param(POLLED, id="polled", marks=pytest.mark.sweep)],
+)
 
 
 def check_clear_error(result) -> None:
@@ -28,7 +31,7 @@ def check_clear_error(result) -> None:
     assert "cannot be written" in result.err or "cannot be read" in result.err
 
 
-@pytest.mark.parametrize("free_kb", [0, 40])
+@pytest.mark.parametrize("free_kb", [0, pytest.param(40, marks=pytest.mark.sweep)])
 def test_a_full_disk_sends_nothing(factory, free_kb):
     """Without space for the journal the run sends nothing; with space again it continues."""
     scenario = factory.create()
@@ -117,6 +120,7 @@ def test_answers_in_flight_outlive_a_disk_that_fills_up(factory):
         assert "Traceback" not in result.err
         charged = run_checks.charge_counts(scenario.ledger())
         ballast.unlink()
+        factory.service.rules(scenario.key, latency_s=0.01)
         with open_read_only(scenario.out) as db:
             ((settled, lost),) = db.execute("SELECT sum(state = 'settled'), sum(state = 'uncertain') FROM submissions")
         assert (settled, lost) == (len(charged), 0)

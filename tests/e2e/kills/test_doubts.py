@@ -14,6 +14,11 @@ from tests.e2e.kills.scenario import POLLED, SYNCHRONOUS, kill_repeatedly
 pytestmark = pytest.mark.slow
 
 BATCH_OPTIONS = pytest.mark.parametrize("batch_option", [SYNCHRONOUS, POLLED], ids=["at once", "polled"])
+POLLED_DAILY = pytest.mark.parametrize(
+    "batch_option",
+    [pytest.param(SYNCHRONOUS, id="at once", marks=pytest.mark.sweep), pytest.param(POLLED, id="polled")],
+)
+"""Answers at once are the sweep: test_kills.py kills such runs each day."""
 ALL_FAULTS = {
     "charge_drop": 0.08,
     "drop_charge": 0.08,
@@ -34,6 +39,7 @@ def count_rows(result) -> dict[str, int]:
     return {status: result.json[status] for status in run_checks.STATUSES if result.json[status]}
 
 
+@pytest.mark.sweep  # daily: tests/engine/test_hostile.py
 @BATCH_OPTIONS
 def test_what_is_proven_unpaid_is_sent_again(factory, batch_option):
     """If the balance did not change, the rows of lost requests are sent again, and each is paid once."""
@@ -62,6 +68,7 @@ def test_what_was_charged_is_never_sent_again_by_itself(factory, batch_option, f
     assert (again.code, scenario.ledger()["posts"]) == (1, posts)
 
 
+@pytest.mark.sweep  # daily: tests/engine/test_reconciler.py and test_nights.py
 def test_a_person_may_pay_again(factory):
     """`--pay-again 2` sends two of three lost rows again, and their first price stays counted."""
     scenario = factory.create(script=["charge_drop", "charge_drop", "charge_drop"])
@@ -85,6 +92,7 @@ def test_paying_again_keeps_to_the_cap(factory):
     assert run_checks.credits_charged(scenario.ledger()) <= 13
 
 
+@pytest.mark.sweep  # daily: tests/engine/test_reconciler.py and test_waiting.py
 def test_the_only_spender_learns_what_was_charged(factory):
     """With `--sole-spender` the balance also proves which lost requests were charged."""
     scenario = factory.create("--sole-spender", script=["charge_drop", "drop_before", "charge_drop"])
@@ -97,7 +105,7 @@ def test_the_only_spender_learns_what_was_charged(factory):
     assert run_checks.credits_charged(scenario.ledger()) == 11 + (result.json["ok"] == 10)
 
 
-@pytest.mark.parametrize("moved", [-5, 100])
+@pytest.mark.parametrize("moved", [pytest.param(-5, marks=pytest.mark.sweep), 100])
 def test_others_and_purchases_prove_nothing(factory, moved):
     """If others spend or buy credits, lost requests are never proven unpaid."""
     scenario = factory.create("--max-concurrency", 1, latency_s=0.1, script=["ok", "charge_drop", "drop_before"])
@@ -111,7 +119,7 @@ def test_others_and_purchases_prove_nothing(factory, moved):
     assert len(scenario.ledger()["posts"]) == 12
 
 
-@BATCH_OPTIONS
+@POLLED_DAILY
 def test_killed_again_and_again_while_answers_are_lost(factory, batch_option):
     """A run that is killed repeatedly, against a service with all faults, stays correct."""
     random_numbers = random.Random(f"{batch_option}")  # noqa: S311 (instants, not secrets)

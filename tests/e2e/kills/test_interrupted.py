@@ -142,7 +142,10 @@ class SteppingClock(SystemClock):
         return super().now() - 86_400 * (self.readings > 20)
 
 
-@BATCH_OPTIONS
+@pytest.mark.parametrize(
+    "batch_option",
+    [pytest.param(SYNCHRONOUS, id="at once", marks=pytest.mark.sweep), pytest.param(POLLED, id="polled")],
+)
 def test_a_clock_set_back_changes_nothing(factory, batch_option, monkeypatch):
     """If the clock is set back by a day, batches are collected, and nothing is lost or sent twice."""
     scenario = factory.create()

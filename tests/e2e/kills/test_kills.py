@@ -46,7 +46,11 @@ def test_killed_at_a_step(traced_factory, batch_option, call):
     assert lost.count(None) < (len(lost) + 1) // 2  # a thread may be less busy than before
 
 
-@BATCH_OPTIONS
+@pytest.mark.parametrize(
+    "batch_option",
+    # The daily kill of a run that polls is that of test_doubts.py.
+    [pytest.param(SYNCHRONOUS, id="at once"), pytest.param(POLLED, id="polled", marks=pytest.mark.sweep)],
+)
 def test_killed_at_random_again_and_again(factory, batch_option):
     """A run whose starts are killed at random instants keeps everything that it has recorded."""
     random_numbers = random.Random(f"{batch_option}")  # noqa: S311 (instants, not secrets)

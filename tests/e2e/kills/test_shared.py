@@ -61,7 +61,9 @@ def test_all_runs_of_a_key_keep_to_its_budget(factory, fork_servers, rounding, k
         assert charged >= 38
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=["not killed", "killed"])
+@pytest.mark.parametrize(
+    "killed", [pytest.param(False, id="not killed", marks=pytest.mark.sweep), pytest.param(True, id="killed")]
+)
 def test_answers_are_paid_for_once_across_runs(traced_factory, tmp_path, killed):
     """With a folder for cached answers, a second run of the same pictures sends nothing, also after kills."""
     first = traced_factory.create()
@@ -79,6 +81,7 @@ def test_answers_are_paid_for_once_across_runs(traced_factory, tmp_path, killed)
     run_checks.check_tables(second.out, run_checks.read_snapshot(second.out))
 
 
+@pytest.mark.sweep  # daily: test_a_saved_plan_is_executed_exactly_or_refused in test_exit_codes.py
 def test_a_plan_is_done_exactly_or_not_at_all(factory, tmp_path):
     """`run --plan` never spends more than the plan's budget; if the manifest has changed, it spends nothing."""
     scenario = factory.create("--budget", 8)

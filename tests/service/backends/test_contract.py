@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.backends.base import Backend
+from lightmeter.service.backends.base import AnalysisOptions, Backend
 from lightmeter.service.backends.catalog import read_catalog
 from lightmeter.service.backends.registry import BUILTIN_BACKENDS
 from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES
@@ -23,6 +23,12 @@ def backend(request):
     new_backend = read_catalog().create_backend(request.param)
     new_backend.warm()
     return new_backend
+
+
+@pytest.fixture(scope="module")
+def answers(backend, odd_pictures):
+    """The entries of all odd pictures, analyzed in one call."""
+    return backend.analyze(list(odd_pictures.values()), backend.features, AnalysisOptions())
 
 
 def dumped(entries):
@@ -47,9 +53,8 @@ def test_says_who_it_is(backend):
     assert backend.features <= {*FEATURES, *EXTRA_FEATURES}
 
 
-def test_every_odd_picture_is_answered(backend, odd_pictures, options):
+def test_every_odd_picture_is_answered(backend, odd_pictures, answers):
     """Any upright RGB picture is answered, in order, with scores from 0 to 1 and the back end as source."""
-    answers = backend.analyze(list(odd_pictures.values()), backend.features, options)
     assert len(answers) == len(odd_pictures)
     for entries in answers:
         assert isinstance(entries, Entries)
@@ -85,11 +90,15 @@ def test_same_picture_same_answer(backend, odd_pictures, options):
     assert dumped(once) == dumped(again)
 
 
-def test_neighbours_change_nothing(backend, odd_pictures, options):
+@pytest.mark.parametrize(
+    "names", [("long", "grey", "noise", "cut out"), pytest.param((), marks=pytest.mark.sweep)], ids=["some", "all"]
+)
+def test_neighbours_change_nothing(backend, odd_pictures, answers, options, names):
     """The entries of a picture do not depend on the other pictures of the call."""
-    together = backend.analyze(list(odd_pictures.values()), backend.features, options)
-    alone = [backend.analyze([picture], backend.features, options)[0] for picture in odd_pictures.values()]
-    assert dumped(together) == dumped(alone)
+    together = dict(zip(odd_pictures, answers, strict=True))
+    for name in names or odd_pictures:
+        alone = backend.analyze([odd_pictures[name]], backend.features, options)
+        assert dumped(alone) == dumped([together[name]]), name
 
 
 def test_layout_in_memory_changes_nothing(backend, odd_pictures, options):

@@ -90,7 +90,7 @@ def test_large_pictures_are_read_in_their_own_pixels(read):
     assert (left, top, right, bottom) == pytest.approx((columns.min(), rows.min(), columns.max(), rows.max()), abs=80)
 
 
-@pytest.mark.parametrize("angle", [12, sweep(90), 180])
+@pytest.mark.parametrize("angle", [12, sweep(90), sweep(180)])
 def test_turned_text_is_read(read, angle):
     """Text that is tilted, upright or upside down is read, and its polygon is turned with it."""
     picture = sign("Fresh bread", size=(500, 500), height=50).rotate(angle, fillcolor="white")
@@ -125,7 +125,7 @@ def test_long_and_small_pictures_are_read(read, size):
 
 # China and coffee hold shapes that look like a single character.
 @pytest.mark.parametrize(
-    "name", ["chelsea.jpg", sweep("flower.jpg"), sweep("koala.jpg"), "china.jpg", sweep("coffee.jpg")]
+    "name", [sweep("chelsea.jpg"), sweep("flower.jpg"), sweep("koala.jpg"), "china.jpg", sweep("coffee.jpg")]
 )
 def test_no_text_is_an_empty_list(read, photo, name):
     """A photograph without text has no entry, not an empty one."""
@@ -151,7 +151,7 @@ def test_a_brand_is_a_line_that_is_a_name(read):
 
 def test_each_feature_alone_is_as_both_together(read):
     """One analysis serves both features, and features that were not requested are absent."""
-    picture = sign("STARBUCKS", "every morning")
+    picture = sign("STARBUCKS", "every morning", size=(360, 140))
     both, texts, brands = (read(picture, features) for features in (ALL, TEXTS, BRANDS))
     assert (texts.texts, texts.brands) == (both.texts, None)
     assert (brands.texts, brands.brands) == (None, both.brands)
@@ -161,8 +161,8 @@ def test_threads_do_not_disturb_each_other(backend, options):
     """Concurrent calls return the same results as single ones."""
     pictures = [np.asarray(sign(word, size=(400, 120))) for word in ("Bread", "Butter", "Coffee", "Honey")]
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda picture: backend.analyze([picture], TEXTS, options)[0], pictures * 2))
-    assert [entries.texts[1].text for entries in found] == ["Bread", "Butter", "Coffee", "Honey"] * 2
+        found = list(pool.map(lambda picture: backend.analyze([picture], TEXTS, options)[0], pictures))
+    assert [entries.texts[1].text for entries in found] == ["Bread", "Butter", "Coffee", "Honey"]
 
 
 ALONE = """

@@ -168,6 +168,7 @@ def test_price_factors_multiply():
         st.recursive(
             st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
             lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+            max_leaves=10,
         ),
     )
 )

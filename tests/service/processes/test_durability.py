@@ -8,6 +8,7 @@ import signal
 
 import aiohttp
 import apsw
+import pytest
 
 from lightmeter.clock import SystemClock
 
@@ -86,6 +87,7 @@ async def test_an_idempotency_key_survives_kill_9(process, calling, encoded):
     assert await caller.balance() == 9
 
 
+@pytest.mark.sweep
 async def test_the_key_of_an_interrupted_request_can_be_used_again(process, calling, site):
     """After a restart a new request under the key is processed and charged."""
     process.begin()

@@ -85,6 +85,7 @@ async def test_a_worker_finishes_the_request_of_a_killed_service(processes, post
     assert (done.body["status"], done.body["credits_paid"], done.body["credits"]) == ("completed", 2, 8)
 
 
+@pytest.mark.sweep
 async def test_a_worker_takes_over_in_a_database_of_the_oldest_job_queue(processes, postgres, calling, site):
     """Failover works in a database that was made with the oldest allowed procrastinate."""
     import_module("tests.service.old_queue").create_old_database(postgres)
@@ -102,6 +103,7 @@ async def test_a_worker_takes_over_in_a_database_of_the_oldest_job_queue(process
     assert (await caller.finished(answered))["credits_paid"] == 2
 
 
+@pytest.mark.sweep
 async def test_a_stopping_service_requeues_an_unfinished_request(processes, postgres, calling, site):
     """After SIGTERM a service waits a limited time for a slow host; then another process takes over the request."""
     service, worker = processes(postgres), processes(postgres, "worker")

@@ -47,8 +47,9 @@ async def run_request():
 async def test_long_prompts_are_charged_by_the_block(create_adapter, stub, run_request, chars, paid):
     """The price includes 2500 characters of prompt; each further block, even a started one, costs it again."""
     done = await run_request(create_adapter(), [tiny_png()], prompt="x" * chars)
-    assert done.paid == paid
-    assert json.loads(done.result)["assets"][0]["descriptions"] == [{"description": "A picture.", "source": "openai"}]
+    assert done.charge == paid
+    (asset,) = json.loads(done.results_json)["assets"]
+    assert asset["descriptions"] == [{"description": "A picture.", "source": "openai"}]
 
 
 @pytest.mark.parametrize(("backends", "chars", "credits"), [(("openai", "claude"), 5001, 15), (("claude",), 2501, 6)])
@@ -71,8 +72,8 @@ async def test_what_the_provider_refuses_costs_nothing(create_adapter, stub, run
 
     stub.answer = answer
     done = await run_request(create_adapter(), [tiny_png(1), tiny_png(2)])
-    result = json.loads(done.result)
-    assert done.paid == 2
+    result = json.loads(done.results_json)
+    assert done.charge == 2
     assert len(result["errors"]) == 1
     assert "openai" in result["errors"][0]
     assert "rejected by the safety system" in result["errors"][0]
@@ -99,4 +100,4 @@ async def test_as_many_calls_at_once_as_allowed(create_adapter, stub, run_reques
 
     adapter.send = watched
     done = await run_request(adapter, [tiny_png(seed) for seed in range(4)])
-    assert (done.paid, max(most)) == (8, 3)
+    assert (done.charge, max(most)) == (8, 3)
