@@ -13,6 +13,7 @@ from lightmeter.tables.arrow.schema import schema
 from lightmeter.ui.gallery.explorer import ExplorerView
 from lightmeter.ui.web.web_server import WebView
 from tests.tables.replace_table import replace_table, replace_tables
+from tests.ui.kernels import wait_until
 
 
 @pytest.fixture
@@ -152,14 +153,14 @@ def test_selection_by_mouse_arrives_in_python(run, open_gallery, page):
     expect(page.get_by_text("1 item selected")).to_be_visible()
     boxes.nth(3).click(modifiers=["Shift"])
     expect(page.get_by_text("3 items selected")).to_be_visible()
-    assert sorted(view.selection) == ["again", "coffee", "samoyed"]
+    wait_until(lambda: sorted(view.selection) == ["again", "coffee", "samoyed"], "the selection is not in Python")
     assert view.rows().column("item_id").to_pylist() == ["coffee", "samoyed", "again"]
     view.selection = ["chelsea"]
     expect(boxes.nth(0)).to_be_checked()
     expect(boxes.nth(1)).not_to_be_checked()
     page.get_by_role("button", name="Clear selection").click()
     expect(boxes.nth(0)).not_to_be_checked()
-    assert view.selection == []
+    wait_until(lambda: view.selection == [], "the selection is not cleared in Python")
 
 
 def test_keys_that_the_page_explains_have_an_effect(run, tmp_path, open_gallery, page):
@@ -186,7 +187,7 @@ def test_keyboard_moves_and_selects(run, open_gallery, page):
     expect(page.get_by_text("1 item selected")).to_be_visible()
     page.keyboard.press("Shift+ArrowRight")
     expect(page.get_by_text("2 items selected")).to_be_visible()
-    assert sorted(view.selection) == ["coffee", "samoyed"]
+    wait_until(lambda: sorted(view.selection) == ["coffee", "samoyed"], "the selection is not in Python")
     page.keyboard.press("End")
     expect(page.locator(".lm-open").nth(4)).to_be_focused()
     page.keyboard.press("Home")
@@ -261,6 +262,25 @@ def test_only_cards_in_view_are_in_the_page(many, open_gallery, page):
     page.locator(".lm-open").first.focus()
     page.keyboard.press("End")
     expect(page.locator(".lm-name", has_text="i199999.jpg")).to_be_visible()
+
+
+def test_scroll_is_kept_while_the_scrollbar_is_aligned(many, open_gallery, page):
+    """A scroll that comes just before the page aligns the scrollbar is not undone."""
+    open_gallery(many)
+    expect(page.locator(".lm-name", has_text="i0.jpg")).to_be_visible()
+    page.locator(".lm-scroller").evaluate(
+        """element => {
+            const scrollBack = () => {
+                const end = performance.now() + 25; // the alignment, 200 ms after a scroll, is due then
+                while (performance.now() < end);
+                element.scrollTop = 0;
+            };
+            element.addEventListener("scroll", () => setTimeout(scrollBack, 190), { once: true });
+            element.scrollTop = element.scrollHeight;
+            return new Promise((resolve) => setTimeout(resolve, 700));
+        }"""
+    )
+    expect(page.locator(".lm-name", has_text="i0.jpg")).to_be_visible()
 
 
 def test_narrow_pages_do_not_scroll_sideways(run, open_gallery, page):

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import json
 import threading
-import time
 from contextlib import asynccontextmanager, suppress
 from functools import wraps
 
@@ -21,6 +20,7 @@ from lightmeter.ui.view_model import MAX_ERROR_CHARACTERS, ViewModel, request
 from lightmeter.ui.web import web_server
 from lightmeter.ui.web.outbox import Outbox, OutboxOverflow
 from lightmeter.ui.web.web_server import WebServer, WebView, listen
+from tests.ui.kernels import wait_until
 
 TOKEN = "a-token-of-this-test"
 JUNK = {
@@ -224,14 +224,6 @@ async def test_the_server_listens_on_loopback_alone():
                 assert response.status == 403
 
 
-def wait_until(condition) -> None:
-    """Wait for a condition, 20 seconds at most."""
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 FIELD = """
 export default { render({ model, el }) {
   const field = Object.assign(document.createElement("input"), { value: model.get("text"), ariaLabel: "Text" });
@@ -266,7 +258,7 @@ def test_page_keeps_its_filters_when_the_server_restarts(monkeypatch, page):
         second, _ = start(port)
         expect(page.locator("#connection")).to_have_text("", timeout=20_000)
         expect(page.get_by_label("Text")).to_have_value("red cars", timeout=20_000)
-        wait_until(lambda: models[-1] is not models[0] and models[-1].text == "red cars")
+        wait_until(lambda: models[-1] is not models[0] and models[-1].text == "red cars", "the text is lost")
         page.goto("about:blank")
         loop.run(second.__aexit__(None, None, None))
     finally:

@@ -42,8 +42,9 @@ def many(tmp_path):
     return pictures(tmp_path, 150)
 
 
-def slow(many, out):
-    return PlannerView(many, out=out, features="colors", budget=1000, max_concurrency=1, precheck=False)
+def one_by_one(many, out, **options):
+    """Return a planner whose run sends one request at a time."""
+    return PlannerView(many, out=out, features="colors", budget=1000, max_concurrency=1, precheck=False, **options)
 
 
 def call_when_running(planner, function):
@@ -238,7 +239,7 @@ def test_consent_is_asked_for(tmp_path, monkeypatch):
 
 def test_stop_loses_nothing(many, tmp_path):
     """A stopped run resumes where it stopped: in the end every row is ok and paid for once."""
-    planner = slow(many, tmp_path / "out")
+    planner = one_by_one(many, tmp_path / "out")
     click(planner, "make_plan")
     call_when_running(planner, lambda: ask(planner, "stop"))
     click(planner, "spend", max_credits=150)
@@ -257,9 +258,10 @@ def test_stop_loses_nothing(many, tmp_path):
     assert again.summary().paid == 150
 
 
-def test_an_interrupt_stops_the_run(many, tmp_path):
+def test_an_interrupt_stops_the_run(many, tmp_path, slow_service):
     """An interrupt of `wait` stops the run, waits for requests in flight, and is raised again."""
-    planner = slow(many, tmp_path / "out")
+    service = {"base_url": slow_service.base_url, "backends": "palette", "upload": "always"}
+    planner = one_by_one(many, tmp_path / "out", **service)
     main = threading.main_thread().ident
     call_when_running(planner, lambda: signal.pthread_kill(main, signal.SIGINT))
     planner.run()

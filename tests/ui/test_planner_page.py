@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from operator import attrgetter
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -11,6 +12,8 @@ from lightmeter.testing import tiny_jpeg
 from lightmeter.ui.planner.planner import PlannerView
 from lightmeter.ui.planner.planner_facts import PlannerState
 from lightmeter.ui.web.web_server import WebView
+from tests.sweeps import sweep
+from tests.ui.kernels import wait_until
 from tests.ui.slow_service import charged_requests
 from tests.ui.test_planner import pictures
 
@@ -89,8 +92,8 @@ def test_price_follows_the_form(opened, slow_service):
     ("label", "text", "allowed"),
     [
         ("Budget in credits", "", "A whole number, 0 or more."),
-        pytest.param("Budget in credits", "-5", "A whole number, 0 or more.", marks=pytest.mark.sweep),
-        pytest.param("Frames per video, 0: all", "1.5", "A whole number, 0 or more.", marks=pytest.mark.sweep),
+        sweep("Budget in credits", "-5", "A whole number, 0 or more."),
+        sweep("Frames per video, 0: all", "1.5", "A whole number, 0 or more."),
         ("Seconds between frames", "0", "A whole number, 1 or more."),
         ("Least tag score", "2", "A number, 0 to 1."),
     ],
@@ -206,9 +209,8 @@ def test_fields_of_descriptions_are_shown_when_needed(tmp_path, serve_views, pag
     expect(button(page, "Plan")).to_be_enabled()
     expect(page.locator(".lm-error")).to_be_hidden()
     page.get_by_label("Role").focus()
-    page.wait_for_timeout(1000)
-    options = planner.options
-    assert (options.role, options.language, options.prompt) == ("critic", "Dutch", "<b>What is it?</b>")
+    fields = ("critic", "Dutch", "<b>What is it?</b>")
+    wait_until(lambda: attrgetter("role", "language", "prompt")(planner.options) == fields, "the fields are not set")
     page.get_by_label("descriptions").uncheck()
     expect(page.get_by_label("Role")).to_be_hidden()
 

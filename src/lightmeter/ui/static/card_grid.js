@@ -38,7 +38,8 @@ function cardGrid(options) {
     alignScrollbar();
   }
 
-  const alignScrollbar = debounce(() => moveScrollbar(), 200);
+  // If the user has scrolled again, the scroll event of that is still to come, and calls this once more.
+  const alignScrollbar = debounce(() => scroller.scrollTop === lastScroll && moveScrollbar(), 200);
 
   function moveScrollbar() {
     scroller.scrollTop = maxTop() ? (top / maxTop()) * maxScroll() : 0;
