@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lightmeter.facts.flatten import AnswerContext, ItemRef
 from lightmeter.tables import TABLES, Dataset
 from lightmeter.tables.arrow.schema import schema
-from lightmeter.tables.table_writers import TableWriters
+from lightmeter.tables.table_writers import open_table_writers
 from tests.tables.replace_table import replace_tables
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
@@ -100,7 +100,7 @@ def test_the_facts_that_went_in_come_out(answers):
     with tempfile.TemporaryDirectory() as folder:
         dataset = Dataset(Path(folder))
         schemas = {table: schema(table) for table in TABLES}
-        with replace_tables(dataset, schemas, {}) as writers, TableWriters(writers) as loader:
+        with replace_tables(dataset, schemas, {}) as writers, open_table_writers(writers) as loader:
             for answer in answer_arguments:
                 loader.add_answer(*answer)
         came_out = Counter(

@@ -23,7 +23,7 @@ from lightmeter.journal.store import open_read_only
 from lightmeter.tables.arrow.answer_schema import answers_schema, table_name
 from lightmeter.tables.arrow.schema import JOURNAL_TABLES, schema
 from lightmeter.tables.dataset import open_parts
-from lightmeter.tables.table_writers import TableWriters
+from lightmeter.tables.table_writers import TableWriters, open_table_writers
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def export_shard(shard: Shard) -> dict[str, int]:
     schemas = {table: schema(table, extra_types) for table in JOURNAL_TABLES}
     schemas |= {table_name(ask): answers_schema(ask) for ask in asks.values()}
     with open_parts(shard.staging, shard.number, schemas, _lineage(shard)) as parts:
-        with TableWriters(parts) as writers:
+        with open_table_writers(parts) as writers:
             for run, submissions in shard.ranges:
                 _write_run(writers, run, submissions, shard.index, extra_types, asks)
         for part in parts.values():

@@ -6,10 +6,9 @@ processor time, as both threads need Python's global lock. Large exports use sev
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from types import TracebackType
-from typing import Final, Self
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
 
 import pyarrow as pa
 
@@ -22,31 +21,25 @@ _BATCH_BYTES: Final = 2**21
 """Size of answers, in bytes, that are converted to arrays together: enough to make the fixed cost of an array small."""
 
 
-class TableWriters:
-    """Writes rows, given as Arrow tables or as answers to decode, to one open Parquet file of each table.
+@contextmanager
+def open_table_writers(writers: Mapping[str, PartWriter]) -> Iterator[TableWriters]:
+    """Let a block write rows to `writers`: table → the writer of its Parquet file, which the caller closes.
 
-    Use it as a context manager. At the end of the block all rows are in the writers; the caller then closes the files.
-
-    Args:
-        writers: Table → the writer of its Parquet file.
+    At the end of the block all rows are in the writers. In the block, Python's garbage collector is off.
     """
+    with collector_paused():
+        opened = TableWriters(writers)
+        yield opened
+        opened.flush_answers()
+
+
+class TableWriters:
+    """Writes rows, given as Arrow tables or as answers to decode, to the Parquet files of `open_table_writers`."""
 
     def __init__(self, writers: Mapping[str, PartWriter]) -> None:
         self._writers = writers
         self._flattener = Flattener()
         self._answer_bytes = 0
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Self:
-        self._stack.enter_context(collector_paused())
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._stack:
-            if error is None:
-                self._flush_answers()
 
     def add_answer(self, raw: bytes, items: Sequence[ItemRef], context: AnswerContext) -> None:
         """Decode an answer about the manifest rows `items`, and add its entries (tags, errors, …) to the tables.
@@ -56,13 +49,14 @@ class TableWriters:
         self._flattener.add_answer(raw, items, context)
         self._answer_bytes += len(raw)
         if self._answer_bytes >= _BATCH_BYTES:
-            self._flush_answers()
+            self.flush_answers()
 
     def add_rows(self, table: str, rows: pa.Table) -> None:
         """Add rows to the Parquet file of a table."""
         self._writers[table].write(rows)
 
-    def _flush_answers(self) -> None:
+    def flush_answers(self) -> None:
+        """Write the rows of the answers that wait for a full batch."""
         self._answer_bytes = 0
         for table, rows in fact_tables(self._flattener.take()).items():
             self.add_rows(table, rows)

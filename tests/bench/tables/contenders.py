@@ -119,7 +119,7 @@ def export_lines(shard: tuple[Path, Path, int, int]) -> None:
     from lightmeter.tables import TABLES
     from lightmeter.tables.arrow.schema import schema
     from lightmeter.tables.dataset import open_parts
-    from lightmeter.tables.table_writers import TableWriters
+    from lightmeter.tables.table_writers import open_table_writers
 
     source, staging, number, pieces = shard
     size = source.stat().st_size
@@ -132,7 +132,7 @@ def export_lines(shard: tuple[Path, Path, int, int]) -> None:
             file.seek(first - 1)
             file.readline()  # a line belongs to the piece it begins in
         place = file.tell()
-        with TableWriters(parts) as writers:
+        with open_table_writers(parts) as writers:
             while place < last:
                 line = file.readline()
                 place += len(line)  # to ask the file each time would be a system call for each answer
