@@ -198,7 +198,7 @@ async def test_a_service_that_hangs_is_not_waited_for():
 
     server = await asyncio.start_server(hang, "127.0.0.1", 0)
     base_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    options, little = make_options(base_url=base_url), Timeouts(3.0, 1.0, 1.0)
+    options, little = make_options(base_url=base_url), Timeouts(3.0, 3.0, 3.0)
     try:
         with pytest.raises(Unreachable, match="/api/credits") as caught:
             await preflight(options, read_settings(), required=True, timeouts=little)
@@ -216,7 +216,7 @@ async def test_a_service_that_hangs_is_not_waited_for():
 async def test_a_service_that_asks_to_slow_down_is_not_waited_for(serving, required):
     """If the service refuses requests as too fast, a plan or a run continues without its balance."""
     async with serving(credits_answer=(429, "{}")) as service:
-        options, little = make_options(base_url=service.base_url), Timeouts(3.0, 3.0, 1.5)
+        options, little = make_options(base_url=service.base_url), Timeouts(3.0, 3.0, 3.0)
         info = await preflight(options, read_settings(), required=required, timeouts=little)
     assert info.balance is None
     assert "asks to slow down" in info.note

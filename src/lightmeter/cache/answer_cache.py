@@ -198,12 +198,10 @@ class AnswerCache:
                 )
                 ((answer_id,),) = self._db.execute("SELECT answer_id FROM answers WHERE sha256 = ?", (answer.sha256,))
                 for asset in assets:
+                    found_at = (answer_id, asset.asset, asset.name, answer.answered_at)
                     self._db.execute(
                         "INSERT OR REPLACE INTO assets VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                        (
-                            *(request_digest, *astuple(asset.fingerprint)),
-                            *(answer_id, asset.asset, asset.name, answer.answered_at),
-                        ),
+                        (request_digest, *astuple(asset.fingerprint), *found_at),
                     )
             self._db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?)", (run_id, scanned))
 
