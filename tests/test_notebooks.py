@@ -16,6 +16,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from tests.sweeps import sweep
+
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 MACHINE = re.compile(r"(?<![\w.])/(home|root|tmp|usr|var|work|Users)/|127\.0\.0\.1|localhost|[A-Z]:\\\\")
@@ -78,7 +80,7 @@ class Executed:
         return [data["text/plain"].split("(")[0] for data in views]
 
 
-@pytest.fixture(params=[pytest.param(1, id="once"), pytest.param(2, id="twice", marks=pytest.mark.sweep)])
+@pytest.fixture(params=[pytest.param(1, id="once"), sweep(2, name="twice")])
 def passes(request) -> int:
     """How often the cells of a notebook are executed in one kernel."""
     return request.param

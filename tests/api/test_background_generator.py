@@ -15,6 +15,7 @@ import lightmeter as lm
 from lightmeter.api.background_generator import cancel_all_work, in_background
 from lightmeter.api.runs import stream_run
 from tests.engine.hostile import Hostile, listening
+from tests.sweeps import sweep
 
 ROWS = 12
 pytestmark = pytest.mark.usefixtures("charges_at_once")
@@ -106,7 +107,7 @@ async def cancelled(slow, base_url, out):
     [
         broken_off_and_collected,
         cancelled,
-        *(pytest.param(way, marks=pytest.mark.sweep) for way in (broken_off, generator_with_a_name, closed)),
+        *map(sweep, (broken_off, generator_with_a_name, closed)),
     ],
 )
 def test_leaving_a_run_keeps_every_paid_answer(left, tmp_path):

@@ -13,6 +13,7 @@ import pytest
 
 import lightmeter as lm
 from tests.ask.describer import QUESTION, Describer, good, serving
+from tests.sweeps import sweep
 
 ROWS = 4
 BAD = '{"what": "x"}'
@@ -75,10 +76,9 @@ async def killed(start, service, base_url, folder, *more):
     ("free", "trust", "again", "answered"),
     [
         pytest.param(False, (), 0, 1, id="charged, and nobody knows"),
-        pytest.param(
+        sweep(
             *(True, ("--sole-spender",), AT_ONCE, ROWS),
-            id="not charged, as the balance proves",
-            marks=pytest.mark.sweep,
+            name="not charged, as the balance proves",
         ),
     ],
 )

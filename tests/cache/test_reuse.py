@@ -21,6 +21,7 @@ from lightmeter.journal.commands.plan_rows import CachedAnswer
 from lightmeter.journal.compression import compress
 from lightmeter.testing import tiny_jpeg
 from tests.engine.hostile import Hostile, listening, served
+from tests.sweeps import sweep
 
 URLS = [f"http://pictures.example/{number}.jpg" for number in range(4)]
 
@@ -311,7 +312,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("times", [50, pytest.param(300, marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("times", [50, sweep(300)])
 def test_many_processes_create_one_cache_at_once(answers_dir, times):
     """Processes that open an empty folder at the same moment all succeed."""
     command = [sys.executable, "-c", OPENER, str(answers_dir), str(times)]

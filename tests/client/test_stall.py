@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from tests.sweeps import sweep
+
 from .conftest import http, read_request
 
 PROGRAM = """
@@ -27,9 +29,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize(
-    "total_s", [pytest.param(1.2, id="as a whole", marks=pytest.mark.sweep), pytest.param(60.0, id="silence")]
-)
+@pytest.mark.parametrize("total_s", [sweep(1.2, name="as a whole"), pytest.param(60.0, id="silence")])
 async def test_an_answer_received_during_a_suspension_is_read(serving, total_s):
     """An answer larger than one read is complete although it came while the process was stopped."""
     request_read, may_answer = asyncio.Event(), asyncio.Event()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import shlex
 from pathlib import Path
 
 import pytest
+
+from tests.e2e.sample_folder import link_samples
+from tests.sweeps import sweep
 
 pytestmark = pytest.mark.slow
 
@@ -29,18 +31,13 @@ def cells(table: str) -> list[dict[str, str]]:
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(FEW, id="few samples"), pytest.param((), id="all samples", marks=pytest.mark.sweep)],
+    params=[pytest.param(FEW, id="few samples"), sweep((), name="all samples")],
 )
 def printed(request, sample_rows, tmp_path_factory, command):
     """What the README's commands print, run where all sample data are, or few of them; and the samples' names."""
     folder = tmp_path_factory.mktemp("features")
-    (folder / "data").mkdir()
-    (folder / "data" / "media").symlink_to(ROOT / "data" / "media")
     rows = [row for row in sample_rows if row["id"] in request.param or not request.param]
-    with (folder / "data" / "manifest.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+    link_samples(folder, rows)
     (block,) = re.findall(
         r"^```sh\n(lightmeter run data/manifest\.csv --out out/all.*?)^```", README, re.MULTILINE | re.DOTALL
     )

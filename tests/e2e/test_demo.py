@@ -12,6 +12,7 @@ from click.testing import CliRunner
 import lightmeter as lm
 from lightmeter.cli.commands import demo as module
 from tests.e2e.kills.processes import CommandResult
+from tests.sweeps import sweep
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +25,7 @@ async def analyze_here(manifest, out, options, *, shard_rows, report, return_sta
     return SimpleNamespace(name="Completed")
 
 
-@pytest.fixture(scope="module", params=["without Prefect", pytest.param("whole", marks=pytest.mark.sweep)])
+@pytest.fixture(scope="module", params=["without Prefect", sweep("whole")])
 def demo(request, command, environment, tmp_path_factory):
     """The demo's result and folder. Each day it runs without Prefect's server; test_flow.py runs the flow itself."""
     out = tmp_path_factory.mktemp("demo") / "out"

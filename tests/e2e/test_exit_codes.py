@@ -15,6 +15,7 @@ import pytest
 
 from lightmeter.background_loop import BackgroundLoop
 from lightmeter.service.app import ServiceConfig, start_service
+from tests.sweeps import sweep
 
 
 @pytest.fixture(scope="module")
@@ -114,9 +115,7 @@ def on_terminal(environment):
     ("key", "messages"),
     [
         ("rich", ("credits: enough for all 4 rows to send", "Spend up to 4 credits?")),
-        pytest.param(
-            "poor2", ("balance 2 credits: pays for 2 of 4 rows", "Spend up to 2 credits?"), marks=pytest.mark.sweep
-        ),
+        sweep("poor2", ("balance 2 credits: pays for 2 of 4 rows", "Spend up to 2 credits?")),
         ("empty", ("balance 0 credits: pays for 0 of 4 rows", "The account has no credits")),
     ],
 )
@@ -231,9 +230,9 @@ def test_a_run_without_a_terminal_needs_yes_or_a_budget(command, manifest, tmp_p
     [
         ("missing.csv", None, "missing.csv"),
         ("no_column.csv", b"picture\nhttp://x/a.jpg,b\n", "url"),
-        pytest.param("latin.csv", b"url\nhttp://x/\xe9.jpg\n", "UTF-8", marks=pytest.mark.sweep),
-        pytest.param("broken.csv.gz", b"\x1f\x8b nothing", "broken.csv.gz", marks=pytest.mark.sweep),
-        pytest.param("picture.xyz", b"\x00\x01", "picture.xyz", marks=pytest.mark.sweep),
+        sweep("latin.csv", b"url\nhttp://x/\xe9.jpg\n", "UTF-8"),
+        sweep("broken.csv.gz", b"\x1f\x8b nothing", "broken.csv.gz"),
+        sweep("picture.xyz", b"\x00\x01", "picture.xyz"),
     ],
 )
 def test_an_unreadable_manifest_exits_with_2(command, tmp_path, name, content, message):

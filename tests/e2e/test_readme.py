@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import shlex
 import signal
@@ -12,13 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.sample_folder import link_samples
+from tests.sweeps import sweep
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.fixture(params=[3, pytest.param(20, marks=pytest.mark.sweep)], ids=["few samples", "all samples"])
+@pytest.fixture(params=[3, sweep(20)], ids=["few samples", "all samples"])
 def rows(request):
     """How many of the sample data the examples use; test_demo.py analyses all of them each day."""
     return request.param
@@ -27,12 +29,7 @@ def rows(request):
 @pytest.fixture
 def checkout(rows, sample_rows, tmp_path):
     """A folder with sample data, in which the commands of the README run."""
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "media").symlink_to(ROOT / "data" / "media")
-    with (tmp_path / "data" / "manifest.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, sample_rows[0])
-        writer.writeheader()
-        writer.writerows(sample_rows[:rows])
+    link_samples(tmp_path, sample_rows[:rows])
     return tmp_path
 
 

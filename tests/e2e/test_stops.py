@@ -18,6 +18,7 @@ from lightmeter.journal.files import journal_path
 from lightmeter.journal.queries.items import count_by_status
 from lightmeter.journal.store import open_read_only
 from lightmeter.testing import tiny_jpeg
+from tests.sweeps import sweep
 
 pytestmark = pytest.mark.slow
 
@@ -124,7 +125,7 @@ def test_a_killed_run_resumes_without_asking_again(command, environment, manifes
     assert (again.code, again.json["requests"]) == (0, ended.json["requests"])
 
 
-@pytest.mark.parametrize("name", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("name", [signal.SIGINT, sweep(signal.SIGTERM)])
 def test_a_signal_drains_the_run_and_prints_how_to_resume(command, environment, manifest, released, tmp_path, name):
     """On Ctrl-C or SIGTERM the run waits for requests in flight, writes the tables, and exits with 130."""
     process = start(

@@ -16,6 +16,7 @@ from lightmeter.journal.header import read_run_header
 from lightmeter.journal.store import open_read_only
 from lightmeter.settings import read_settings
 from tests.engine.hostile import Hostile, listening
+from tests.sweeps import sweep
 
 HOUR_S = 3600.0
 
@@ -63,9 +64,7 @@ async def run_with(folder, service, *, clock, adopted=False, **options):
     return lm.open(folder), notes
 
 
-@pytest.mark.parametrize(
-    "step_s", [HOUR_S, *(pytest.param(step, marks=pytest.mark.sweep) for step in (-24 * HOUR_S, 25 * HOUR_S))]
-)
+@pytest.mark.parametrize("step_s", [HOUR_S, *map(sweep, (-24 * HOUR_S, 25 * HOUR_S))])
 async def test_a_clock_step_does_not_shorten_the_wait_for_charges(tmp_path, monkeypatch, charges_at_once, step_s):
     """A lost request may be charged for a second: the balance proves something only after a real second."""
     monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "1.5")
@@ -88,7 +87,7 @@ async def test_a_clock_step_does_not_shorten_the_wait_for_charges(tmp_path, monk
         assert "clock was set" in get_meta(db)["notes"]
 
 
-@pytest.mark.parametrize("step_s", [25 * HOUR_S, pytest.param(-24 * HOUR_S, marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("step_s", [25 * HOUR_S, sweep(-24 * HOUR_S)])
 async def test_a_clock_step_does_not_expire_answers(tmp_path, charges_at_once, step_s):
     """A jump of the clock does not make a polled request expire."""
     clock = Stepping()

@@ -11,6 +11,7 @@ import lightmeter as lm
 from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.store import open_read_only
 from tests.engine.hostile import Hostile, listening
+from tests.sweeps import sweep
 
 
 def refusing(*numbers, word="refuse"):
@@ -111,7 +112,7 @@ async def test_the_learned_rate_limit_is_stored_for_the_next_start(tmp_path, mon
     assert "very-secret-key" not in last.read_text() + str(last)
 
 
-@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.sweep), 3])
+@pytest.mark.parametrize("size", [sweep(1), 3])
 async def test_a_finished_run_holds_no_credits(try_out, size):
     """With any batch size, every row is paid for once and no credits stay held."""
     run, service = await try_out(lambda n, _: "throttle" if n % 4 == 0 else "well", rows=12, batch_size=size)

@@ -19,6 +19,7 @@ from lightmeter.testing import tiny_jpeg, tiny_video
 from lightmeter.wire.constants import MAX_FILE_BYTES
 from tests.conftest import DATA
 from tests.engine.hostile import Hostile, listening
+from tests.sweeps import sweep
 
 _PICTURES = [
     load_rgb((DATA / "media" / f"{name}.jpg").read_bytes())[:256, :256] for name in ("astronaut", "coffee", "koala")
@@ -79,8 +80,7 @@ async def test_only_distinct_frames_are_sent_and_paid_for(run_frames):
     assert run.summary().counts["ok"] == run.summary().rows == 2
     row = _video(run)
     assert (row["status"], row["credits"], row["duration_s"], row["reason"]) == ("ok", 3.0, 6.0, None)
-    frames = [0, 2, 5]
-    assert _facts(run) == [(-1, "picture.jpg"), *((one, f"row0-frame{one}.jpg") for one in frames)]
+    assert _facts(run) == [(-1, "picture.jpg"), *((one, f"row0-frame{one}.jpg") for one in (0, 2, 5))]
     tags = [tag for tag in run.table("tags").to_pylist() if tag["frame"] is not None]
     assert {tag["item_id"] for tag in tags} == {row["item_id"]}
     found = [one for one in run.table("prechecks").to_pylist() if one["check"] == "distinct_frames"]
@@ -236,7 +236,7 @@ async def test_the_embedded_service_answers_frames_as_those_of_the_whole_video(t
         assert all(abs(color[name] - analyzed_whole[frame][name]) <= 12 for name in ("red", "green", "blue"))
 
 
-@pytest.mark.parametrize(("post", "charged"), [(2, False), pytest.param(3, True, marks=pytest.mark.sweep)])
+@pytest.mark.parametrize(("post", "charged"), [(2, False), sweep(3, True)])
 async def test_a_killed_run_pays_no_frame_twice(tmp_path, video, charges_at_once, post, charged):
     """A process is killed during a request, before or after the charge: resumed, it pays for each frame once."""
     process = None
@@ -325,7 +325,7 @@ async def test_a_large_video_file_is_sent_as_frames(run_frames, video):
     assert (_video(run)["status"], _video(run)["credits"]) == ("ok", 3)
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.sweep) for seed in (1, 2, 3))])
+@pytest.mark.parametrize("seed", [0, *map(sweep, (1, 2, 3))])
 async def test_a_sample_sends_the_frames_of_a_chosen_video(run_frames, tmp_path, seed):
     """In a random order, a small budget buys whole rows in that order; a video of which a frame lacks is not bought."""
     run, plan, hostile = await run_frames(
@@ -382,8 +382,8 @@ async def test_checks_that_were_kept_have_the_frames(run_frames, tmp_path, monke
         assert (await lm.plan(manifest, **options)).frame_savings is None
 
 
-@pytest.mark.parametrize("duplicates", ["exact", pytest.param("near", marks=pytest.mark.sweep)])
-@pytest.mark.parametrize("case", [pytest.param((9, "ok", [0, 2, 5]), marks=pytest.mark.sweep), (2, "skipped", [0, 2])])
+@pytest.mark.parametrize("duplicates", ["exact", sweep("near")])
+@pytest.mark.parametrize("case", [sweep((9, "ok", [0, 2, 5])), (2, "skipped", [0, 2])])
 async def test_a_rejected_video_keeps_what_was_paid_for(run_frames, tmp_path, monkeypatch, duplicates, case):
     """A changed manifest whose screen rejects the video still has its answers; of a video half paid for, too."""
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path / "cache"))

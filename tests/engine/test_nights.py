@@ -15,6 +15,7 @@ from lightmeter.api.runs import stream_run
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.header import archived_runs
 from tests.engine.hostile import Hostile, listening
+from tests.sweeps import sweep
 
 OPTIONS = {"features": ["tags"], "backends": ["clarifai"], "precheck": False}
 
@@ -143,7 +144,7 @@ async def test_an_accepted_request_of_the_night_before_is_collected(night, servi
     assert sorted(service.charged) == sorted(urls(0, 1, 2))
 
 
-@pytest.mark.parametrize("charged", [pytest.param(False, marks=pytest.mark.sweep), True])
+@pytest.mark.parametrize("charged", [sweep(False), True])
 async def test_what_a_killed_night_left_is_proven_by_its_own_balances(night, service, tmp_path, charged):
     """The next night reads the balance for the journal of the killed one: its row is sent, or was paid and lost."""
     killed = asyncio.Event()

@@ -14,6 +14,7 @@ from lightmeter.journal.queries.submissions import read_answer
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.money.statement import read_statement
 from tests.engine.hostile import Hostile, listening
+from tests.sweeps import sweep
 
 
 def once(*words: str):
@@ -73,7 +74,7 @@ class TestFailedJobs:
         "text",
         [
             "Insufficient credits.",
-            *(pytest.param(text, marks=pytest.mark.sweep) for text in ("Invalid URLs detected.", "No credits.")),
+            *map(sweep, ("Invalid URLs detected.", "No credits.")),
         ],
     )
     async def test_a_job_that_fails_with_the_text_of_a_refusal_has_ended(self, try_out, text):
@@ -93,8 +94,8 @@ class TestPrices:
             ("auto", 7, 100),
             (10, 2, 10),
             (10, 5, 30),
-            *(pytest.param("auto", *each, marks=pytest.mark.sweep) for each in ((2, 10), (5, 30))),
-            *(pytest.param(10, *each, marks=pytest.mark.sweep) for each in ((3, 3), (7, 100))),
+            *(sweep("auto", *each) for each in ((2, 10), (5, 30))),
+            *(sweep(10, *each) for each in ((3, 3), (7, 100))),
         ],
     )
     async def test_a_cap_holds_whatever_an_image_costs(self, try_out, price, budget, size):
@@ -161,11 +162,7 @@ class TestOddValues:
         [
             *(pytest.param(body, False, id=f"{name}-at once") for name, body in ODD.items()),
             pytest.param(ODD["no utf-8"], True, id="no utf-8-polled"),
-            *(
-                pytest.param(body, True, id=f"{name}-polled", marks=pytest.mark.sweep)
-                for name, body in ODD.items()
-                if name != "no utf-8"
-            ),
+            *(sweep(body, True, name=f"{name}-polled") for name, body in ODD.items() if name != "no utf-8"),
         ],
     )
     async def test_the_answer_is_kept_and_read(self, try_out, body, polled):
@@ -215,9 +212,7 @@ def right_rows(run):
 class TestNames:
     """Answers whose asset names do not identify the images."""
 
-    @pytest.mark.parametrize(
-        "word", ["redirect", *(pytest.param(word, marks=pytest.mark.sweep) for word in ("nameless", "rename"))]
-    )
+    @pytest.mark.parametrize("word", ["redirect", *map(sweep, ("nameless", "rename"))])
     async def test_images_are_sent_one_by_one_if_names_do_not_identify_them(self, try_out, word):
         """With redirected or missing names every row has its own facts, because no two rows share a request."""
         run, service = await try_out(lambda *_: word, rows=24, batch_size=10)

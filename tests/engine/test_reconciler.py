@@ -14,6 +14,7 @@ from lightmeter.journal.store import open_read_only
 from lightmeter.money.statement import read_statement
 from lightmeter.planning.progress import Progress
 from tests.engine.hostile import Hostile, listening
+from tests.sweeps import sweep
 
 
 def once(*words: str):
@@ -149,7 +150,7 @@ async def test_acknowledged_answers_are_collected_before_anything_is_sent(tmp_pa
     assert sorted(service.charged) == sorted(urls)
 
 
-@pytest.mark.parametrize("others", [1, *(pytest.param(credits_, marks=pytest.mark.sweep) for credits_ in (2, 7))])
+@pytest.mark.parametrize("others", [1, *map(sweep, (2, 7))])
 async def test_lost_requests_stay_in_doubt_while_others_spend(try_out, others):
     """If others spend from the account, a lost request stays in doubt and is not sent again."""
     service = Hostile(once("well", "drop"))

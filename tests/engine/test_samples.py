@@ -12,6 +12,7 @@ import lightmeter as lm
 from lightmeter.api.runs import prepare_run, stream_resume
 from lightmeter.errors import SettingsError, UsageError
 from lightmeter.export.export_tables import export_tables
+from tests.sweeps import sweep
 
 ROWS = 60
 
@@ -79,9 +80,7 @@ def manifest(tmp_path):
 OPTIONS = {"features": ["tags", "nsfw"], "backends": ["clarifai"], "precheck": False, "batch_size": 1}
 
 
-@pytest.mark.parametrize(
-    "rule", ["stratified:album", *(pytest.param(rule, marks=pytest.mark.sweep) for rule in ("random", "diverse"))]
-)
+@pytest.mark.parametrize("rule", ["stratified:album", *map(sweep, ("random", "diverse"))])
 async def test_a_raised_budget_only_adds_rows(rule, manifest, tmp_path):
     """A run with a raised budget has bought the same rows as one with that budget from the start."""
     once, twice = TagService(), TagService()

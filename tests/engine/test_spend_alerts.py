@@ -18,6 +18,7 @@ from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.money.spend_thresholds import SpendReading, parse_thresholds, reached_thresholds
 from lightmeter.settings import read_settings
 from tests.engine.hostile import Hostile, listening
+from tests.sweeps import sweep
 
 
 @asynccontextmanager
@@ -121,7 +122,7 @@ async def test_rows_that_the_budget_does_not_pay_for_are_part_of_the_forecast(tr
         assert body["forecast"] == 10
 
 
-@pytest.mark.parametrize("status", [302, *(pytest.param(code, marks=pytest.mark.sweep) for code in (404, 500))])
+@pytest.mark.parametrize("status", [302, *map(sweep, (404, 500))])
 async def test_a_webhook_that_refuses_is_reported_and_tried_again_at_the_next_start(
     tmp_path, charges_at_once, monkeypatch, capsys, status
 ):

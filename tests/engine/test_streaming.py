@@ -24,6 +24,7 @@ from lightmeter.planning.plan_file import read_plan_file
 from lightmeter.testing import tiny_video
 from tests.engine.hostile import Hostile, listening, served
 from tests.engine.streaming import OPTIONS, SlowHost, last, names_charged, stream, until
+from tests.sweeps import sweep
 
 DEADLINE_S = 60
 
@@ -174,7 +175,7 @@ async def test_a_stop_drains_and_the_same_call_continues(manifest, pictures, ser
     assert names_charged(service) == sorted(map(str, range(10)))
 
 
-@pytest.mark.parametrize("again", [pytest.param("resume", marks=pytest.mark.sweep), "run"])
+@pytest.mark.parametrize("again", [sweep("resume"), "run"])
 async def test_a_killed_process_loses_no_row_and_pays_nothing_twice(
     again, manifest, pictures, service, tmp_path, fork_server
 ):
@@ -202,7 +203,7 @@ async def test_a_killed_process_loses_no_row_and_pays_nothing_twice(
     assert names_charged(service) == sorted(map(str, range(20)))
 
 
-@pytest.mark.parametrize("again", ["resume", pytest.param("run", marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("again", ["resume", sweep("run")])
 async def test_an_error_in_a_late_row_keeps_what_is_paid(again, manifest, pictures, service, tmp_path, monkeypatch):
     """A manifest that cannot be read to its end ends the run with exit code 2; after mending, it continues."""
     monkeypatch.setattr("lightmeter.planning.checks.row_checks.CHUNK_ROWS", 16)
@@ -243,7 +244,7 @@ async def test_a_manifest_that_grew_pays_only_for_its_new_rows(manifest, picture
     assert run.sql("SELECT sum(credits) AS n FROM assets")["n"][0] == 17
 
 
-@pytest.mark.parametrize("way", ["plan and run", pytest.param("prepare", marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("way", ["plan and run", sweep("prepare")])
 async def test_a_run_without_stream_takes_over_an_unfinished_one(way, manifest, pictures, service, tmp_path):
     """A plan of the same manifest, read whole, replaces a run that lacks rows, and keeps what is paid."""
     pictures.held_number = 5

@@ -12,6 +12,7 @@ from lightmeter.api.progress_display import _details
 from lightmeter.api.runs import stream_run
 from lightmeter.planning.progress import Progress
 from tests.engine.hostile import Hostile, listening
+from tests.sweeps import sweep
 
 
 async def progress_of(tmp_path, service, *, stop_when_waiting, **options):
@@ -69,7 +70,7 @@ async def test_the_sole_spender_does_not_wait_if_the_charge_is_visible(tmp_path,
     assert (run.summary().counts["ok"], run.summary().counts["failed"], run.summary().paid) == (2, 1, 3)
 
 
-@pytest.mark.parametrize("sole_spender", [False, pytest.param(True, marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("sole_spender", [False, sweep(True)])
 async def test_a_run_waits_until_a_charge_can_no_longer_come(tmp_path, monkeypatch, charges_at_once, sole_spender):
     """If nothing is missing, the row is sent again only when a charge can no longer come."""
     monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "2")

@@ -14,6 +14,7 @@ from lightmeter.errors import BrokenMedia, MediaTooLarge
 from lightmeter.media.image import load_rgb, load_views
 from lightmeter.media.image_transforms import CenterCrop, FitWithin, StretchToSquare, apply_transform, transform_array
 from lightmeter.testing import tiny_jpeg, tiny_picture, tiny_png
+from tests.sweeps import sweep
 
 VIEWS = (FitWithin(1024), FitWithin(20), CenterCrop(32), CenterCrop(32, 0.5), StretchToSquare(24))
 SIDES = st.integers(1, 300)
@@ -75,7 +76,7 @@ def test_views_are_upright(orientation, view):
     [
         ("JPEG", "RGB"),
         ("PNG", "RGBA"),
-        *(pytest.param(*each, marks=pytest.mark.sweep) for each in [("PNG", "RGB"), ("PNG", "L"), ("WEBP", "RGB")]),
+        *(sweep(*each) for each in [("PNG", "RGB"), ("PNG", "L"), ("WEBP", "RGB")]),
     ],
 )
 def test_reduced_decoding_changes_little(name, mode):

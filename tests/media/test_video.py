@@ -17,13 +17,9 @@ from lightmeter.media.media_info import VideoInfo
 from lightmeter.media.video.decoder_client import DecoderLimits, DecoderPool, decoder_session
 from lightmeter.media.video.sample_video import iter_video, read_video_info, sample_video
 from lightmeter.testing import stamped_video, tiny_jpeg, tiny_picture, tiny_video
+from tests.sweeps import sweep
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
-
-
-def sweeps(*values):
-    """Return parameters that only the sweeps test."""
-    return [pytest.param(value, marks=pytest.mark.sweep) for value in values]
 
 
 def open_files():
@@ -233,7 +229,7 @@ async def test_a_kept_decoder_decodes_the_next_video(tmp_path, video):
 
 
 @on_linux
-@pytest.mark.parametrize("end", [signal.SIGSEGV, signal.SIGSTOP, *sweeps(signal.SIGKILL)])
+@pytest.mark.parametrize("end", [signal.SIGSEGV, signal.SIGSTOP, sweep(signal.SIGKILL)])
 async def test_a_fault_ends_a_kept_decoder(video, end):
     """A decoder that crashes or hangs costs its own video; the next video has another process."""
     async with DecoderPool(2) as pool:
@@ -253,7 +249,7 @@ async def test_a_fault_ends_a_kept_decoder(video, end):
     assert children() == []
 
 
-@pytest.mark.parametrize("width", [48, 90, *sweeps(64, 96, 144, 192)])
+@pytest.mark.parametrize("width", [48, 90, sweep(64), sweep(96), sweep(144), sweep(192)])
 async def test_narrow_videos(tmp_path, width):
     """Frames of every width are right, also where the decoder takes the padding of rows for a fourth channel."""
     frames = [tiny_picture(seed, width=width, height=64) for seed in range(3)]
@@ -305,7 +301,7 @@ async def test_limits_hold_for_each_slice(video):
     assert [len(part) for part in slices] == [1, 1, 1]
 
 
-@pytest.mark.parametrize("max_frames", [0, *sweeps(10**6)])
+@pytest.mark.parametrize("max_frames", [0, sweep(10**6)])
 async def test_a_video_of_days_is_refused_without_a_limit(tmp_path, max_frames):
     """More captures than `MAX_CAPTURES` raise an error before they are listed."""
     days = tiny_video(tmp_path / "days.avi", frames=3, fps=Fraction(1, 86_400))
@@ -345,7 +341,7 @@ def number_of(rgb):
     return int(np.argmin([np.abs(tiny_picture(seed).astype(int) - rgb).mean() for seed in range(40)]))
 
 
-@pytest.mark.parametrize("slice_frames", [2, *sweeps(1, 9)])
+@pytest.mark.parametrize("slice_frames", [2, sweep(1), sweep(9)])
 async def test_frames_without_time_stamps_are_those_of_their_time(slice_frames):
     """Without usable time stamps, the captured frames are still the right ones."""
     path = Path(__file__).with_name("without_time_stamps.avi")

@@ -23,6 +23,7 @@ from lightmeter.journal.watermark import watermark_path
 from lightmeter.settings import read_settings
 from tests.e2e.kills.processes import KILLED, ForkServer
 from tests.engine.hostile import Hostile, listening
+from tests.sweeps import sweep
 
 ROWS = 60
 OPTIONS = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "batch_size": 1}
@@ -218,7 +219,7 @@ async def test_without_a_watermark_a_run_continues(tmp_path, caplog):
     assert watermark_path(read_settings().state_dir, read_run_header(run.folder).run_id).exists()
 
 
-@pytest.mark.parametrize("accepted", [pytest.param(False, marks=pytest.mark.sweep), True])
+@pytest.mark.parametrize("accepted", [sweep(False), True])
 async def test_for_a_sole_spender_a_low_balance_stops_the_run(tmp_path, accepted):
     """Without a watermark, a balance below what the journal explains stops every start of the run."""
     service = Hostile(well)

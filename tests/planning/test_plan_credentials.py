@@ -13,6 +13,7 @@ from pyarrow import fs
 import lightmeter as lm
 from lightmeter.errors import ManifestError, SettingsError, UsageError
 from lightmeter.settings import read_settings
+from tests.sweeps import sweep
 
 KEY, SECRET = "AKIAKEYOFATEST", "SecretOfATest/plus+"
 NEEDLES = (KEY, "SecretOfATest")
@@ -103,7 +104,7 @@ async def test_a_plan_file_whose_manifest_needs_a_key_says_where_to_set_it(uri, 
         f"https://{KEY}:SecretOfATest@e.org/m.csv",
         "https://e.org/m.csv?X-Amz-Signature=SecretOfATest",
         # (waits for six seconds)
-        pytest.param(f"s3://{KEY}:SecretOfATest[@manifests/m.csv", marks=pytest.mark.sweep),
+        sweep(f"s3://{KEY}:SecretOfATest[@manifests/m.csv"),
     ],
 )
 async def test_an_error_about_a_location_has_no_key_in_its_traceback(location):

@@ -17,6 +17,7 @@ from lightmeter.prechecks.video_check import check_video
 from lightmeter.testing import tiny_video
 from tests.media.test_video import children, open_files
 from tests.service.mutations import mutations
+from tests.sweeps import sweep
 
 COUNT = int(os.environ.get("LIGHTMETER_BENCH_MUTATIONS", "1000"))
 SEED = 20261123
@@ -76,7 +77,7 @@ async def test_damaged_videos_leave_nothing(tmp_path, monkeypatch):
     await leaves_nothing(tmp_path, 12, monkeypatch)
 
 
-@pytest.mark.parametrize("count", [4, pytest.param(40, marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("count", [4, sweep(40)])
 async def test_a_damaged_video_does_not_change_the_next(tmp_path, count):
     """A sound video has the same findings after each damaged one, with the same pool of decoders."""
     sound = tiny_video(tmp_path / "sound.avi", frames=12, fps=4)
@@ -95,7 +96,7 @@ async def test_a_thousand_damaged_videos_leave_nothing(tmp_path, monkeypatch):
     assert outcomes["error"] > 0 < outcomes["info"]
 
 
-@pytest.mark.parametrize("count", [15, pytest.param(100, marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("count", [15, sweep(100)])
 async def test_rows_with_damaged_videos_leave_nothing(tmp_path, monkeypatch, count):
     """Rows of a manifest with damaged files of all kinds give findings and no exception, and leave nothing."""
     files = mutations(count, SEED, tmp_path)

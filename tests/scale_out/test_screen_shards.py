@@ -15,6 +15,7 @@ from lightmeter.api.screen_shards import analyze_shard
 from lightmeter.journal.store import open_read_only
 from lightmeter.media.image import encode_jpeg
 from lightmeter.testing import tiny_picture
+from tests.sweeps import sweep
 
 PAID = {"features": ["colors"], "backends": ["palette"], "screen": "palette", "screen_rule": "colors.red >= 128"}
 WITH_ALL = "colors.red > (SELECT avg(red) FROM colors)"  # compares a row with all others
@@ -55,8 +56,8 @@ def screened_run(tmp_path: Path, where: str) -> lm.Run:
     "options",
     [
         {},
-        pytest.param({"precheck": False}, marks=pytest.mark.sweep),
-        pytest.param({"screen_rule": WITH_ALL, "sample": "random", "budget": 3}, marks=pytest.mark.sweep),
+        sweep({"precheck": False}),
+        sweep({"screen_rule": WITH_ALL, "sample": "random", "budget": 3}),
     ],
 )
 async def test_a_cluster_chooses_the_rows_that_one_process_chooses(manifest, tmp_path, dask, monkeypatch, options):

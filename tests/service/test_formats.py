@@ -13,6 +13,7 @@ from PIL import Image, features
 
 from lightmeter.service.ingest.decode import DecodingLimits
 from lightmeter.testing import tiny_picture, tiny_video
+from tests.sweeps import sweep
 
 RED, GREEN, BLUE, WHITE = (220, 30, 30), (30, 200, 40), (30, 40, 210), (255, 255, 255)
 WIDTH, HEIGHT = 80, 48
@@ -24,11 +25,6 @@ CODECS = {
     "webm": ["-c:v", "libvpx", "-b:v", "500k"],
     "avi": ["-c:v", "mpeg4", "-q:v", "2"],
 }
-
-
-def sweeps(*values):
-    """Return parameters that only the sweeps test."""
-    return [pytest.param(value, marks=pytest.mark.sweep) for value in values]
 
 
 def plain(color=RED, mode: str = "RGB") -> Image.Image:
@@ -139,7 +135,7 @@ async def test_other_formats_are_a_sentence(caller, form):
     assert len(done["all"]["errors"]) == 1
 
 
-@pytest.mark.parametrize("name", [*sweeps("bunny.mp4", "city.mp4"), "samoyed.mp4"])
+@pytest.mark.parametrize("name", [sweep("bunny.mp4"), sweep("city.mp4"), "samoyed.mp4"])
 async def test_real_videos(caller, site, name):
     """Videos from cameras and encoders are analyzed."""
     done = await caller.finished(await caller.ask(url=site.url(f"media/{name}"), feature="colors"))
@@ -182,7 +178,7 @@ def encoded(folder, form: str, *more: str) -> bytes:
 
 
 @pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs ffmpeg, to make the videos")
-@pytest.mark.parametrize("form", ["mp4", "webm", "avi", *sweeps("mov", "mkv")])  # these two have the codec of mp4
+@pytest.mark.parametrize("form", ["mp4", "webm", "avi", sweep("mov"), sweep("mkv")])  # these two have the codec of mp4
 async def test_videos_of_every_container(caller, tmp_path, form):
     """Each captured frame is the one displayed at that second, in every container and codec."""
     asset = await analysed(caller, encoded(tmp_path, form), f"clip.{form}")

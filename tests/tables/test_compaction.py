@@ -21,6 +21,7 @@ from lightmeter.tables.arrow.schema import schema
 from lightmeter.tables.compaction import compact
 from lightmeter.tables.swap_dirs import swap_dirs
 from tests.engine.hostile import Hostile, listening
+from tests.sweeps import sweep
 from tests.tables.replace_table import replace_tables
 
 TAGS = schema("tags")
@@ -106,7 +107,7 @@ def watched(look: Callable[[], int | None], batches: int = 0) -> Iterator[list[i
     assert wrong == []
 
 
-@pytest.mark.parametrize("reader", ["listing", pytest.param("duckdb", marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("reader", ["listing", sweep("duckdb")])
 def test_a_reader_that_lists_and_opens_never_counts_less_or_twice(tmp_path, reader):
     """While parts are added and merged, each count is one that was correct while the reader was reading."""
     folder = Dataset(tmp_path).table_folder("tags")
@@ -125,8 +126,8 @@ def test_a_reader_that_lists_and_opens_never_counts_less_or_twice(tmp_path, read
     ("reader", "cycles"),
     [
         ("listing", 2),
-        pytest.param("listing", 6, marks=pytest.mark.sweep),
-        pytest.param("duckdb", 6, marks=pytest.mark.sweep),
+        sweep("listing", 6),
+        sweep("duckdb", 6),
     ],
 )
 @pytest.mark.usefixtures("charges_at_once")

@@ -12,6 +12,7 @@ from lightmeter.tables.arrow.schema import schema
 from lightmeter.tables.query import duckdb_query, named_queries
 from lightmeter.tables.remote.read import read_remote_table, remote_datasets
 from lightmeter.tables.remote.write import publish
+from tests.sweeps import sweep
 
 
 def test_what_was_published_is_asked_in_sql_and_by_name(tmp_path, s3, add):
@@ -39,7 +40,7 @@ def test_the_command_asks_a_place_with_what_the_environment_says(tmp_path, s3, a
     assert "lightmeter rebuild DIR --to s3://lake/nothing" in empty.err
 
 
-@pytest.mark.parametrize("tables", [TABLES[:3], pytest.param(TABLES, marks=pytest.mark.sweep)], ids=["three", "all"])
+@pytest.mark.parametrize("tables", [TABLES[:3], sweep(TABLES)], ids=["three", "all"])
 def test_a_table_that_is_not_there_has_its_columns(tmp_path, s3, add, tables):
     """A table that was not published is empty, as in a folder."""
     place = s3.uri("one")

@@ -11,6 +11,7 @@ import pytest
 
 from lightmeter.errors import SettingsError
 from lightmeter.extras import import_extra
+from tests.sweeps import sweep
 
 
 def test_an_installed_module_is_imported():
@@ -48,7 +49,7 @@ main()
     ("arguments", "extra"),
     [
         (["report", "nowhere"], "report"),
-        pytest.param(["demo"], "report", marks=pytest.mark.sweep),
+        sweep(["demo"], "report"),
         (["serve", "--database", "postgresql://nowhere/x"], "postgres"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else value,

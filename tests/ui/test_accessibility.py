@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 from lightmeter.ui.review.review import ReviewView
 from lightmeter.ui.web.run_views import run_views
 from lightmeter.ui.web.web_server import WebView
+from tests.sweeps import sweep
 from tests.ui.test_review import copy_of
 
 
@@ -19,7 +20,7 @@ from tests.ui.test_review import copy_of
     "looks",
     [
         pytest.param((("light", 1200), ("dark", 390)), id="daily"),
-        pytest.param((("dark", 1200), ("light", 390)), id="others", marks=pytest.mark.sweep),
+        sweep((("dark", 1200), ("light", 390)), name="others"),
     ],
 )
 @pytest.mark.parametrize("view", ["explorer", "planner", "review", "run"])

@@ -28,6 +28,7 @@ from lightmeter.tables.compaction import compact
 from lightmeter.ui.review.review import NO_RATINGS, READ_ONLY, ReviewView
 from lightmeter.ui.review.review_queue import UNRATED, Choice, ReviewQueue
 from lightmeter.ui.web.web_server import WebView
+from tests.sweeps import sweep
 from tests.tables.replace_table import replace_table
 
 SEVERITIES = {
@@ -282,7 +283,7 @@ class Decisions(RuleBasedStateMachine):
             self.temporary.cleanup()
 
 
-@pytest.mark.parametrize("examples", [3, pytest.param(60, marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("examples", [3, sweep(60)])
 def test_no_order_of_actions_loses_a_decision(run, examples):
     """Whatever two pages do, the valid decisions are the newest that were not withdrawn, in file, table and pages."""
     machine = type("DecisionsOfRun", (Decisions,), {"run": run})

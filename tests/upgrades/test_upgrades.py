@@ -16,6 +16,7 @@ from lightmeter.money.statement import read_statement
 from lightmeter.planning.plan_file import PLAN_VERSION
 from lightmeter.service.store import schema as service_schema
 from lightmeter.tables.arrow.schema import SCHEMA_VERSION
+from tests.sweeps import sweep
 from tests.upgrades.killed_service import finish_jobs_of_killed_service
 from tests.upgrades.make_fixture import FIXTURES
 
@@ -41,7 +42,7 @@ QUICK = 2
 """Number of fixtures that are tested without the sweeps: the oldest ones, which need every migration."""
 
 
-@pytest.fixture(params=[*NAMES[:QUICK], *(pytest.param(name, marks=pytest.mark.sweep) for name in NAMES[QUICK:])])
+@pytest.fixture(params=[*NAMES[:QUICK], *map(sweep, NAMES[QUICK:])])
 def old(request, unpack):
     """The files of an earlier version in a folder of their own."""
     return unpack(request.param)

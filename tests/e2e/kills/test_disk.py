@@ -14,12 +14,13 @@ from tests.disks import mounted_disk
 from tests.e2e.kills import run_checks
 from tests.e2e.kills.processes import Fault
 from tests.e2e.kills.scenario import MAX_AT_RISK, POLLED, SYNCHRONOUS, count_calls
+from tests.sweeps import sweep
 
 pytestmark = pytest.mark.slow
 
 BATCH_OPTIONS = pytest.mark.parametrize(
     "batch_option",
-    [pytest.param(SYNCHRONOUS, id="at once"), pytest.param(POLLED, id="polled", marks=pytest.mark.sweep)],
+    [pytest.param(SYNCHRONOUS, id="at once"), sweep(POLLED, name="polled")],
 )
 
 
@@ -31,7 +32,7 @@ def check_clear_error(result) -> None:
     assert "cannot be written" in result.err or "cannot be read" in result.err
 
 
-@pytest.mark.parametrize("free_kb", [0, pytest.param(40, marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("free_kb", [0, sweep(40)])
 def test_a_full_disk_sends_nothing(factory, free_kb):
     """Without space for the journal the run sends nothing; with space again it continues."""
     scenario = factory.create()
@@ -76,7 +77,7 @@ def run_until_disk_is_full(scenario, fault: Fault | None, **how) -> None:
 
 
 @BATCH_OPTIONS
-@pytest.mark.parametrize("error", ["ENOSPC", pytest.param("EIO", marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("error", ["ENOSPC", sweep("EIO")])
 def test_a_disk_that_fills_up_stops_the_run(traced_factory, batch_option, error):
     """When writes begin to fail, the run stops sending, keeps its answers, and can continue later."""
     pages = count_calls(traced_factory, "pwrite64", *batch_option)

@@ -10,13 +10,14 @@ import pytest
 
 from tests.e2e.kills import run_checks
 from tests.e2e.kills.scenario import POLLED, SYNCHRONOUS, kill_repeatedly
+from tests.sweeps import sweep
 
 pytestmark = pytest.mark.slow
 
 BATCH_OPTIONS = pytest.mark.parametrize("batch_option", [SYNCHRONOUS, POLLED], ids=["at once", "polled"])
 POLLED_DAILY = pytest.mark.parametrize(
     "batch_option",
-    [pytest.param(SYNCHRONOUS, id="at once", marks=pytest.mark.sweep), pytest.param(POLLED, id="polled")],
+    [sweep(SYNCHRONOUS, name="at once"), pytest.param(POLLED, id="polled")],
 )
 """Answers at once are the sweep: test_kills.py kills such runs each day."""
 ALL_FAULTS = {
@@ -105,7 +106,7 @@ def test_the_only_spender_learns_what_was_charged(factory):
     assert run_checks.credits_charged(scenario.ledger()) == 11 + (result.json["ok"] == 10)
 
 
-@pytest.mark.parametrize("moved", [pytest.param(-5, marks=pytest.mark.sweep), 100])
+@pytest.mark.parametrize("moved", [sweep(-5), 100])
 def test_others_and_purchases_prove_nothing(factory, moved):
     """If others spend or buy credits, lost requests are never proven unpaid."""
     scenario = factory.create("--max-concurrency", 1, latency_s=0.1, script=["ok", "charge_drop", "drop_before"])

@@ -18,6 +18,7 @@ from lightmeter.settings import Settings
 from tests.e2e.kills import run_checks
 from tests.e2e.kills.processes import Fault
 from tests.e2e.kills.scenario import POLLED, SYNCHRONOUS, count_calls, measure_seconds
+from tests.sweeps import sweep
 
 pytestmark = pytest.mark.slow
 
@@ -144,7 +145,7 @@ class SteppingClock(SystemClock):
 
 @pytest.mark.parametrize(
     "batch_option",
-    [pytest.param(SYNCHRONOUS, id="at once", marks=pytest.mark.sweep), pytest.param(POLLED, id="polled")],
+    [sweep(SYNCHRONOUS, name="at once"), pytest.param(POLLED, id="polled")],
 )
 def test_a_clock_set_back_changes_nothing(factory, batch_option, monkeypatch):
     """If the clock is set back by a day, batches are collected, and nothing is lost or sent twice."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import apsw
 import pytest
 
+from tests.sweeps import sweep
+
 pytestmark = pytest.mark.slow
 
 VERBS = ("run", "resume", "status")
@@ -55,7 +57,7 @@ def test_a_file_of_another_program_is_refused(unfinished_run):
 
 @pytest.mark.parametrize(
     "damage",
-    ["pages", "empty", *(pytest.param(kind, marks=pytest.mark.sweep) for kind in ("no database", "header", "half"))],
+    ["pages", "empty", *map(sweep, ("no database", "header", "half"))],
 )
 def test_a_damaged_journal_is_refused(unfinished_run, damage):
     """A damaged journal is refused: the run never guesses what it has paid."""

@@ -19,6 +19,7 @@ from tests.e2e.kills.scenario import (
     kill_repeatedly,
     measure_seconds,
 )
+from tests.sweeps import sweep
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +50,7 @@ def test_killed_at_a_step(traced_factory, batch_option, call):
 @pytest.mark.parametrize(
     "batch_option",
     # The daily kill of a run that polls is that of test_doubts.py.
-    [pytest.param(SYNCHRONOUS, id="at once"), pytest.param(POLLED, id="polled", marks=pytest.mark.sweep)],
+    [pytest.param(SYNCHRONOUS, id="at once"), sweep(POLLED, name="polled")],
 )
 def test_killed_at_random_again_and_again(factory, batch_option):
     """A run whose starts are killed at random instants keeps everything that it has recorded."""

@@ -9,6 +9,7 @@ import pytest
 
 from tests.e2e.kills import run_checks
 from tests.e2e.kills.processes import KILLED, Fault
+from tests.sweeps import sweep
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +27,7 @@ def fork_servers(factory, second_fork_server, tmp_path_factory):
     [
         ("image", 3),
         ("request", 0),
-        *(pytest.param(*each, marks=pytest.mark.sweep) for each in (("image", 0), ("request", 3))),
+        *(sweep(*each) for each in (("image", 0), ("request", 3))),
     ],
 )
 def test_all_runs_of_a_key_keep_to_its_budget(factory, fork_servers, rounding, kills):
@@ -61,9 +62,7 @@ def test_all_runs_of_a_key_keep_to_its_budget(factory, fork_servers, rounding, k
         assert charged >= 38
 
 
-@pytest.mark.parametrize(
-    "killed", [pytest.param(False, id="not killed", marks=pytest.mark.sweep), pytest.param(True, id="killed")]
-)
+@pytest.mark.parametrize("killed", [sweep(False, name="not killed"), pytest.param(True, id="killed")])
 def test_answers_are_paid_for_once_across_runs(traced_factory, tmp_path, killed):
     """With a folder for cached answers, a second run of the same pictures sends nothing, also after kills."""
     first = traced_factory.create()

@@ -13,6 +13,7 @@ from lightmeter.service.backends.catalog import read_catalog
 from lightmeter.service.backends.registry import BUILTIN_BACKENDS
 from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES
 from lightmeter.wire.response import Entries
+from tests.sweeps import sweep
 
 LOCAL = sorted(name for name, builtin in BUILTIN_BACKENDS.items() if builtin.setting is None and name != "template")
 
@@ -90,9 +91,7 @@ def test_same_picture_same_answer(backend, odd_pictures, options):
     assert dumped(once) == dumped(again)
 
 
-@pytest.mark.parametrize(
-    "names", [("long", "grey", "noise", "cut out"), pytest.param((), marks=pytest.mark.sweep)], ids=["some", "all"]
-)
+@pytest.mark.parametrize("names", [("long", "grey", "noise", "cut out"), sweep(())], ids=["some", "all"])
 def test_neighbours_change_nothing(backend, odd_pictures, answers, options, names):
     """The entries of a picture do not depend on the other pictures of the call."""
     together = dict(zip(odd_pictures, answers, strict=True))

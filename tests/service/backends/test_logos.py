@@ -16,16 +16,12 @@ from lightmeter.errors import BackendError
 from lightmeter.service.backends.base import Backend
 from lightmeter.service.backends.local.logos import MIN_FEATURES, Logos, _is_plausible
 from lightmeter.settings import read_settings
+from tests.sweeps import sweep
 
 MATPLOTLIB = Path(mpl.get_data_path())
 BRANDS = frozenset({"brands"})
 MEDIA = Path(__file__).parents[3] / "data" / "media"
 PHOTOS = sorted(path.name for path in MEDIA.glob("*.jpg"))
-
-
-def sweeps(*values):
-    """Return parameters that only the sweeps test."""
-    return [pytest.param(value, marks=pytest.mark.sweep) for value in values]
 
 
 def crest():
@@ -87,7 +83,7 @@ def found_in(backend, options, picture):
     return backend.analyze([picture], BRANDS, options)[0].brands
 
 
-@pytest.mark.parametrize("name", ["coffee.jpg", *sweeps("china.jpg", "rocket.jpg")])
+@pytest.mark.parametrize("name", ["coffee.jpg", sweep("china.jpg"), sweep("rocket.jpg")])
 @pytest.mark.parametrize("pasting", [(300, 0, 90), (150, 20, 75), (110, -75, 60), (200, 180, 30)], ids=str)
 def test_a_pasted_logo_is_found_where_it_is(backend, options, photo, name, pasting):
     """A shrunk, rotated and compressed logo is found once, at its position."""
@@ -120,7 +116,7 @@ def test_two_brands_are_two_entries(backend, options, photo):
     assert brands[0].score >= brands[1].score
 
 
-@pytest.mark.parametrize("name", [*PHOTOS[:3], *sweeps(*PHOTOS[3:])])
+@pytest.mark.parametrize("name", [*PHOTOS[:3], *map(sweep, PHOTOS[3:])])
 def test_nothing_is_found_where_nothing_is(backend, options, photo, name):
     """No sample photograph holds one of these logos, and none is found."""
     assert found_in(backend, options, photo(name)) == []

@@ -10,6 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from lightmeter.media.oklab import LMS_TO_OKLAB, RGB_TO_LMS, srgb_to_oklab
 from lightmeter.service.backends.local.palette import MAX_COLORS, dominant_colors
+from tests.sweeps import sweep
 
 CHANNEL = st.integers(0, 255)
 
@@ -68,7 +69,7 @@ def test_near_colors_are_one():
 PHOTOS = [
     "astronaut.jpg",
     "chelsea.jpg",
-    *(pytest.param(name, marks=pytest.mark.sweep) for name in ("coffee.jpg", "rocket.jpg")),
+    *map(sweep, ("coffee.jpg", "rocket.jpg")),
 ]
 
 

@@ -16,15 +16,11 @@ from PIL import Image, ImageDraw, ImageFont
 from lightmeter.errors import BackendError
 from lightmeter.service.backends.local import rapidocr
 from lightmeter.service.backends.local.rapidocr import MIN_SCORE, RapidOcr, brand_key, read_brand_names
+from tests.sweeps import sweep
 
 FONTS = Path(mpl.get_data_path()) / "fonts" / "ttf"
 TEXTS, BRANDS = frozenset({"texts"}), frozenset({"brands"})
 ALL = TEXTS | BRANDS
-
-
-def sweep(value: object):
-    """Return a parameter that only the sweeps test."""
-    return pytest.param(value, marks=pytest.mark.sweep)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import pytest
 from pydantic import SecretStr
 
 from lightmeter.errors import BackendError, SettingsError
+from tests.sweeps import sweep
 
 KEY, SECRET = "key-0123456789abcdef", "secret-0123456789abcdef"
 NAMES = ("googlevision", "imagga", "rekognition")
@@ -171,9 +172,7 @@ def test_an_answer_that_is_too_long_is_given_up(adapter_of, http_provider, analy
         analyze(adapter_of("googlevision", http_provider.url), "tags")
 
 
-@pytest.mark.parametrize(
-    "name", [NAMES[0], *(pytest.param(name, marks=pytest.mark.sweep) for name in NAMES[1:])], indirect=True
-)
+@pytest.mark.parametrize("name", [NAMES[0], *map(sweep, NAMES[1:])], indirect=True)
 def test_throttling_holds_back_other_calls(name, good, adapter_of, http_provider, analyze):
     """After one picture was throttled, the next picture waits as long as the provider asked, too."""
     body = error_body(name, 429, "Too many requests.")
