@@ -62,7 +62,7 @@ _shared_loop_lock = threading.Lock()
 
 
 def sync(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine from synchronous code and return its result, even where an event loop is running.
+    """Run a coroutine from synchronous code and return its result, even in a thread whose event loop is running.
 
     Example:
         >>> import lightmeter as lm

@@ -24,7 +24,7 @@ from lightmeter.wire.constants import FEATURES
 from lightmeter.wire.response import BackendOffer
 
 EMBEDDED_CREDITS: Final = 1_000_000
-"""Opening balance of the account in credits, which cost nothing: they exist so that users can try budgets."""
+"""Opening balance of the account, in credits. These credits cost nothing; they let users try budgets."""
 
 ACCOUNT: Final = "embedded"
 """Name of the only account of the embedded service."""
@@ -68,8 +68,8 @@ def embedded_backends(settings: Settings) -> tuple[BackendOffer, ...]:
 def needed_backends(options: Options, settings: Settings) -> tuple[str, ...]:
     """Return the names of the back ends that the service that lightmeter starts itself must load for a run.
 
-    They are those that the options name, or else the default ones, without those that are not available or have none
-    of the features that the options name.
+    These are the back ends that the options name, or the default ones if they name none. A back end that is not
+    available, or that has none of the features of the run, is left out.
     """
     features = frozenset(options.features or FEATURES)
     able = {offer.name: offer for offer in embedded_backends(settings) if offer.available}

@@ -138,8 +138,8 @@ class PlanOptions(ResumeOptions, CheckOptions, total=False):
         screen_rule: SQL condition over the tables that these back ends fill, such as
             `nsfw.severity BETWEEN .1 AND .9`. See `lightmeter.tables.query.row_condition`.
         screen_audit: Size of a random sample of the rows that do not match, as a share of these rows, 0 to 1. The
-            sample is paid for all the same, to show what the screen misses. The number of rows is rounded up; 0 means
-            no sample.
+            sample is sent to the paid service anyway, to show what the screen misses. The number of rows is rounded
+            up; 0 means no sample.
         screen_positive: SQL condition over the tables of the paid answers. A row of that random sample that matches
             the condition was missed by the screen. None means `screen_rule`.
     """

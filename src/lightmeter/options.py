@@ -56,7 +56,7 @@ SCREEN_OPTIONS: Final = ("screen", "screen_rule", "screen_audit")
 """Options that decide which rows of a plan are paid for, after local back ends have looked at all of them."""
 
 SCREENED_WITH: Final = ("capture_interval", "max_frames")
-"""Options of the paid request that a screen uses too. It sees tags of all scores, whatever `tag_score` is."""
+"""Options of the paid request that also apply to a screen. The option `tag_score` does not: a screen sees all tags."""
 
 READ_OPTIONS: Final = ("url_column", "id_column", "kind_column", "lenient")
 """Options that decide how the rows of a manifest are read."""
@@ -68,7 +68,7 @@ STRATIFIED: Final = "stratified:"
 """Prefix of the value of `sample` that names a column of the manifest."""
 
 DEFAULT_SCREEN_AUDIT: Final = 0.02
-"""Share of the rows rejected by a screen that is paid for all the same."""
+"""Size of the random sample of rejected rows that is analyzed by the paid service, as a share of these rows, 0 to 1."""
 
 
 def _names(value: Any) -> Any:

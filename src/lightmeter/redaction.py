@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote
 _URI: Final = re.compile(
     r"([A-Za-z][A-Za-z0-9+.-]{1,30}):/+(?=[^\s\"<>/])[^\s\"<>]+?(?=[\s\"<>]|$|[A-Za-z][A-Za-z0-9+.-]{1,30}://)"
 )
-"""A URI, which ends where another one begins: `https://proxy.example/https://USER:PASSWORD@host/` is two."""
+"""A URI. It ends where another one begins, so `https://proxy.example/https://USER:PASSWORD@host/` is two URIs."""
 
 _PARAMETER: Final = re.compile(r"(?<=[?&;#])([^=?&;#]+)=([^&;#]*)")
 _SECRET_NAME: Final = re.compile(
@@ -21,7 +21,7 @@ _SECRET_NAME: Final = re.compile(
 
 _MASK: Final = "***"
 _MAX_NESTING: Final = 2
-"""URIs in the parameters of URIs, such as that of an endpoint, are masked to this depth."""
+"""A parameter of a URI may hold another URI, which may have parameters too: URIs are masked to this depth."""
 
 _CONTAINER_SCHEMES: Final = ("abfs", "abfss", "wasb", "wasbs")
 """Schemes of Azure, whose user name is a container: `abfs://CONTAINER:PASSWORD@ACCOUNT…`."""
@@ -81,9 +81,10 @@ def _end_of_user(scheme: str, rest: str) -> int:
 
 
 def _kept_user(scheme: str, user: str) -> str:
-    """Return `USER@` if the name in `user`, `USER:PASSWORD@`, is no credential (Azure container, `anonymous`), else ''.
+    """Return the part of a URI's user information that is no secret: `USER@`, or an empty text.
 
-    `scheme` is that of the URI, in lower case: it tells an Azure container.
+    `user` has the form `USER:PASSWORD@`. The name USER is no secret if it is `anonymous` or the container of an Azure
+    URI; `scheme`, the scheme of the URI in lower case, shows the latter.
     """
     name = user.rstrip("@").partition(":")[0]
     return f"{name}@" if user and (scheme in _CONTAINER_SCHEMES or name == "anonymous") else ""

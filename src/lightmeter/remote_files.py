@@ -14,7 +14,7 @@ from lightmeter.extras import import_extra
 from lightmeter.redaction import mask_credentials
 
 _RAW_SCHEMES = ("az", "hf")
-"""Schemes whose paths are taken as written; Arrow decodes `%20` in the paths of the others."""
+"""Schemes whose paths are used as written. In the paths of all other schemes, Arrow decodes escapes such as `%20`."""
 
 
 def open_file_system(uri: str) -> tuple[Any, str]:

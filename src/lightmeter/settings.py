@@ -40,7 +40,8 @@ class QualityThresholds(BaseModel):
 
     The fields `dark` to `odd_size` have the defaults of CleanVision 0.3.7 (cleanvision/issue_managers). The measures
     are described in `lightmeter.media.image_quality`. A threshold of 0 turns its check off. `odd_size` is different: it
-    reports images more than so many interquartile ranges from the middle half of all sizes, so 0 reports the most.
+    reports images whose size is further from the middle half of all sizes than this many interquartile ranges, so 0
+    reports the most.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

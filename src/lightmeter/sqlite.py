@@ -62,13 +62,13 @@ BUSY_TIMEOUT_MS: Final = 10_000
 """How long a statement waits for another process; all transactions of this project take milliseconds."""
 
 LOCK_WAIT_MS: Final = 250
-"""How long `hold_exclusive_lock` waits: a process that only asks whether the lock is held blocks it for a moment."""
+"""How long `hold_exclusive_lock` waits: `is_exclusively_locked` in another process takes the lock for a moment."""
 
 MAX_CHANGES_PER_COMMIT: Final = 512
-"""Most changes in one transaction: the caller of the first waits until the last has run."""
+"""Most changes in one transaction. The limit bounds the wait of the first change's caller for the last change."""
 
 _DISK_ERRORS: Final = (apsw.FullError, apsw.IOError, apsw.CorruptError, ReadOnlyError, CantOpenError)
-"""Errors of the disk, not of a statement: they fail the whole transaction."""
+"""Errors of the disk, not of one statement. Any of them fails the whole transaction."""
 
 
 def command(function: Callable[Concatenate[Connection, P], T]) -> Callable[P, Change[T]]:
@@ -289,7 +289,10 @@ class GroupCommitWriter:
                 self._commit([self._queued.popleft() for _ in range(count)])
 
     def _commit(self, batch: Sequence[_QueuedChange]) -> None:
-        """Run queued changes in one transaction; if the disk is full, one by one, so that some may succeed."""
+        """Run queued changes in one transaction.
+
+        If the disk is full, run each in a transaction of its own, so that small ones may succeed.
+        """
         try:
             outcomes = self._transaction(batch)
         except apsw.FullError as error:
@@ -359,9 +362,9 @@ class GroupCommitWriter:
 
 
 def _deliver(outcomes: Sequence[_Outcome]) -> None:
-    """Set the result or exception of each caller's future, with one callback for each event loop that waits.
+    """Set the result or the exception of each caller's future.
 
-    An outcome is the caller's future, the result (None after a failure) and the exception (None after a success).
+    The futures of one event loop are set by a single callback in that loop.
     """
     by_loop: dict[asyncio.AbstractEventLoop, list[_Outcome]] = {}
     for outcome in outcomes:

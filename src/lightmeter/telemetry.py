@@ -32,7 +32,7 @@ _ENDPOINT_NAMES: Final = sorted({name for names in _ENDPOINTS.values() for name 
 _HTTP: Final = re.compile("https?://[^/]", re.IGNORECASE)
 _TIMEOUT: Final = "OTEL_EXPORTER_OTLP_TIMEOUT"
 _DEFAULT_TIMEOUT_S: Final = 2
-"""Longest time for one export, and for sending what is left at the end, unless OTEL_EXPORTER_OTLP_TIMEOUT is set."""
+"""Longest time for one export, also for the last one of the process. OTEL_EXPORTER_OTLP_TIMEOUT overrides it."""
 
 _MAX_REASON: Final = 200
 _MAX_KEPT_PARENTS: Final = 10_000
@@ -62,7 +62,7 @@ class TelemetryFailures(logging.Handler):
             self.report("it does not answer, or accepts nothing")
 
     def report(self, otherwise: str) -> None:
-        """Log the warning that telemetry was not delivered, once; `otherwise` is the reason if none is known."""
+        """Log once that telemetry was not delivered, with the known reason, or `otherwise` if no reason is known."""
         if not self._is_reported:
             self._is_reported = True
             where = next(address for name in _ENDPOINT_NAMES if (address := os.environ.get(name)))
@@ -133,7 +133,7 @@ def _without_user(address: str) -> str:
 
 
 def find_wrong_endpoint() -> str | None:
-    """Return the name of a used OTEL_… variable whose address is not an http or https URL; None: there is none."""
+    """Return the name of an OTEL_… variable that is used but holds no http or https URL; None if all are right."""
     if not any(_wanted_signals().values()):
         return None
     names = (name for name in _ENDPOINT_NAMES if (address := os.environ.get(name)) and not _HTTP.match(address.strip()))
@@ -193,9 +193,9 @@ def _set_up(*, traces: bool, metrics: bool) -> Telemetry:
 
 
 def _sdk_timeout_s(signal: str) -> int | None:
-    """Return lightmeter's default timeout of an exporter, in seconds; None: the SDK reads it from a variable OTEL_….
+    """Return the timeout to pass to an exporter, in seconds; None if the user has set an environment variable for it.
 
-    `signal` is `TRACES` or `METRICS`, a part of the variable's name.
+    The SDK reads these variables itself: OTEL_EXPORTER_OTLP_TIMEOUT, or the one for `signal` (`TRACES` or `METRICS`).
     """
     is_set = os.environ.get(_TIMEOUT) or os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_TIMEOUT")
     return None if is_set else _DEFAULT_TIMEOUT_S
@@ -242,7 +242,7 @@ def flush() -> None:
 def span(
     name: str, attributes: Attributes | None = None, *, kind: SpanKind = "internal", parent: str | None = None
 ) -> Iterator[TelemetrySpan]:
-    """Record the `with` block as a span, the parent of spans within it and in tasks and threads that it starts.
+    """Record the `with` block as a span. Spans that start inside the block, its tasks or its threads are its children.
 
     An exception marks the span as failed, with the type of the exception alone.
 
