@@ -42,10 +42,11 @@ ALL_PROVIDERS: Final[Mapping[str, Provider]] = {**DESCRIPTION_PROVIDERS, **VISIO
 """Every provider that has an adapter, by name."""
 
 PROVIDER_KINDS: Final[Mapping[str, Provider]] = {**ALL_PROVIDERS, OPENAI_COMPATIBLE.name: OPENAI_COMPATIBLE}
-"""Allowed `kind` of a settings table: every provider, and any endpoint with OpenAI's protocol."""
+"""Allowed values of `kind` in a settings table `[backends.NAME]`, each with its provider. They are the names of all
+providers, and `openai-compatible` for any endpoint with OpenAI's protocol."""
 
 PROVIDER_TERMS: Final = "the provider's terms"
-"""License that is shown for a model of a provider."""
+"""Text that the catalog shows as the license of a provider's model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class BackendCatalog:
 
     @property
     def defaults(self) -> tuple[str, ...]:
-        """Names of the available back ends that analyze a request that names no back end."""
+        """Names of the available back ends that the service uses for a request without `backend`."""
         return tuple(name for name in self.available if self.entries[name].default)
 
     def rates(self, table: RateTable | None = None) -> RateTable:
@@ -133,9 +134,9 @@ class BackendCatalog:
         return entry
 
     def create_backend(self, name: str, metrics: ProviderMetrics = NO_METRICS) -> AnyBackend:
-        """Create the back end `name`; if it calls a provider, it counts these calls in `metrics`.
+        """Create the back end `name`. If this back end calls a provider, it counts the calls in `metrics`.
 
-        Only a back end for the operator's own ONNX file loads its model now; all others load theirs in `warm`.
+        A back end for the operator's own ONNX file loads its model here. All other back ends load theirs in `warm`.
 
         Raises:
             SettingsError: there is no such back end, it cannot be used, or its import fails.
@@ -183,7 +184,10 @@ def _installed_backends(_places: tuple[tuple[str, int], ...]) -> tuple[tuple[str
 
 
 def _modified_at(place: str) -> tuple[str, int]:
-    """Return the folder `place`, and when it was last modified, in nanoseconds since the epoch; 0 if it is missing."""
+    """Return `place` and the time when this folder last changed.
+
+    The time is in nanoseconds since the epoch; it is 0 if the folder is missing.
+    """
     try:
         return place, Path(place).stat().st_mtime_ns
     except OSError:
@@ -191,7 +195,10 @@ def _modified_at(place: str) -> tuple[str, int]:
 
 
 def _packaged_prices(name: str, features: frozenset[str]) -> dict[str, int]:
-    """Return feature → price in millicredits of the back end `name` in lightmeter's own price table; 0 if not in it."""
+    """Return feature → price in millicredits, from lightmeter's own price table, for the back end `name`.
+
+    A feature that the table lacks costs 0.
+    """
     prices = default_rates().rates.get(name, {})
     return {feature: prices.get(feature, 0) for feature in sorted(features)}
 

@@ -17,13 +17,13 @@ from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.wire.response import Description, Entries
 
 MIN_TAG_SCORE: Final = 0.5
-"""Lowest score of a mentioned tag: tags below are more often wrong than right."""
+"""Tags with a lower score are not mentioned, because they are more often wrong than right."""
 MAX_TAGS: Final = 3
-"""Most tags in a sentence."""
+"""Maximum number of tags in a sentence."""
 MAX_COLORS: Final = 2
-"""Most colors in a sentence."""
+"""Maximum number of colors in a sentence."""
 MAX_TEXT_CHARS: Final = 80
-"""Longest quoted text in a sentence, in characters."""
+"""Maximum length of quoted text in a sentence, in characters; a longer text is cut."""
 
 COLOR_WORDS: Final = {
     "black": "101010",
@@ -49,7 +49,7 @@ COLOR_WORDS: Final = {
     "pink": "ee9dbb",
     "magenta": "c42a86",
 }
-"""Color word → typical sRGB color in hexadecimal digits; chosen for this project."""
+"""Color word → typical sRGB color of this word, in hexadecimal digits. The colors were chosen for this project."""
 
 NUMBER_WORDS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
