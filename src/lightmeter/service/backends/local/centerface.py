@@ -117,8 +117,8 @@ def decode_faces(outputs: Sequence[Floats], width: int, height: int) -> FaceDete
 
     Args:
         outputs: Four arrays: score `(1, 1, h, w)`; logarithm of height and width in cells `(1, 2, h, w)`; offset of the
-            center in cells, down and across `(1, 2, h, w)`; landmarks as fractions of the box, y before x `(1, 10, h,
-            w)`.
+            center in cells, down and across `(1, 2, h, w)`; landmarks as fractions of the box, y before x
+            `(1, 10, h, w)`.
         width: Width of the picture without padding, in pixels.
         height: Height of the picture without padding, in pixels.
     """

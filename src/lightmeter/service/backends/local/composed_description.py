@@ -109,7 +109,10 @@ def _people(found: Sequence[Entries]) -> str:
 
 
 def _tags(found: Sequence[Entries]) -> list[str]:
-    """Return the names of all tags in `found` that score at least `MIN_TAG_SCORE`, by falling score, each once."""
+    """Return the names of all tags in `found` that score at least `MIN_TAG_SCORE`, highest score first.
+
+    A name occurs only once, even if several back ends found the tag.
+    """
     best: dict[str, float] = {}
     for entries in found:
         for name, tags in entries.tags.items():
@@ -120,7 +123,10 @@ def _tags(found: Sequence[Entries]) -> list[str]:
 
 
 def _colors(found: Sequence[Entries]) -> list[str]:
-    """Return words, such as `dark blue`, for the colors in `found` that cover the most pixels, each word once."""
+    """Return words, such as `dark blue`, for the colors in `found` that cover the most pixels.
+
+    The words are different, and at most `MAX_COLORS`.
+    """
     entries: list[Any] = [color for each in found for colors in each.colors.values() for color in colors]
     entries.sort(key=lambda color: -(color.pixel_fraction or 0.0))
     return list(dict.fromkeys(color_word(color.hex) for color in entries))[:MAX_COLORS]

@@ -64,9 +64,10 @@ _GOLDEN_RATIO: Final = (5**0.5 - 1) / 2
 
 
 def _sample_positions(length: int, offset: float) -> NDArray[np.intp]:
-    """Return 128 pixel indices below `length`, one in each of 128 equal sections; all, if `length` is at most 128.
+    """Return 128 pixel indices below `length`, one in each of 128 equal sections.
 
-    The position within each section is not random, but a multiple of the golden ratio plus `offset`, modulo 1.
+    If `length` is at most 128, return every index. The position within a section is not random, but a multiple of the
+    golden ratio plus `offset`, modulo 1.
     """
     if length <= _GRID:
         return np.arange(length)
@@ -235,8 +236,8 @@ def dominant_colors(picture: RGB, *, source: str = "palette") -> list[Color]:
 
     Returns:
         One to `MAX_COLORS` colors that occur in the picture. `score` is the prominence of a color (`_prominence`).
-            `pixel_fraction` is the fraction of the pixels that the color represents: this color is the nearest one to
-            them, at an Oklab distance of at most 0.06. The fractions add up to at most 1, and so do the scores.
+        `pixel_fraction` is the fraction of the pixels that the color represents: this color is the nearest one to them,
+        at an Oklab distance of at most 0.06. The fractions add up to at most 1, and so do the scores.
     """
     bins = _bin_samples(picture)
     medoids = _merge(bins.colors, bins.shares, _cluster(bins.colors, bins.shares))

@@ -151,7 +151,10 @@ def brand_key(text: str) -> str:
 
 
 def read_brand_names() -> dict[str, str]:
-    """Return the known brand names, by `brand_key` of the name; `brand_names.LICENSE.txt` says where they come from."""
+    """Return the known brand names; the key of each name is its `brand_key`.
+
+    The names come from `brand_names.txt`; `brand_names.LICENSE.txt` names their sources.
+    """
     text = (files("lightmeter.service.backends.local") / "brand_names.txt").read_text(encoding="utf-8")
     return {brand_key(name): name for name in text.splitlines()}
 

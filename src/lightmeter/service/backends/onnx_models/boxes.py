@@ -54,7 +54,7 @@ def non_maximum_suppression(boxes: Floats, scores: Floats, max_overlap: float) -
 def boxes_to_fractions(boxes: Floats, letterboxed: LetterboxedImage) -> Floats:
     """Convert boxes `(n, 4)` from pixels of a model's input to fractions, 0 to 1, of the picture inside the input.
 
-    A box is left, top, right, bottom. `letterboxed` says where in the input the picture is.
+    A box is left, top, right, bottom. `letterboxed` says which rectangle of the input shows the picture.
     """
     start = np.array([letterboxed.left, letterboxed.top] * 2, np.float32)
     size = np.array([letterboxed.width, letterboxed.height] * 2, np.float32)
