@@ -177,8 +177,9 @@ def read_catalog(settings: Settings | None = None) -> BackendCatalog:
 def _installed_backends(_places: tuple[tuple[str, int], ...]) -> tuple[tuple[str, str], ...]:
     """Return the name and the class (`package.module:Class`) of each back end that another package installs.
 
-    The result is cached, because the search reads the metadata of every installed package. `_places`, the folders of
-    `sys.path` with their modification times, is only the key of the cache: an installation changes it.
+    The result is cached, because the search reads the metadata of every installed package. `_places` holds the folders
+    of `sys.path` with their modification times. It is used only as the key of the cache: the installation of a package
+    changes a modification time, and the search runs again.
     """
     return tuple((point.name.lower(), point.value) for point in entry_points(group=ENTRY_POINT_GROUP))
 
@@ -251,9 +252,9 @@ def _entry_point_entry(name: str, target: str) -> CatalogEntry:
 
 
 def declared_prices(backend: Backend) -> Mapping[str, int]:
-    """Return the attribute `prices` of a back end, by feature and in millicredits; empty if it has no such attribute.
+    """Return the attribute `prices` of a back end: feature → price in millicredits.
 
-    Only back ends that other packages install have this attribute.
+    Only back ends that other packages install have this attribute. For all others, the result is empty.
 
     Raises:
         SettingsError: a price is invalid, a feature has no price, or a price is for a feature that is not offered.
@@ -324,7 +325,10 @@ def _provider_entry(name: str, provider: Provider, table: ProviderTable) -> Cata
 
 
 def _environment(variable: str | None) -> str:
-    """Return the value of an environment variable without outer white space; empty if None or not set."""
+    """Return the value of the environment variable `variable` without outer white space.
+
+    Return an empty text if the variable is not set, or `variable` is None.
+    """
     return os.environ.get(variable, "").strip() if variable else ""
 
 
@@ -334,7 +338,9 @@ def _read_secret(variable: str | None) -> SecretStr | None:
 
 
 def _missing_reason(name: str, provider: Provider, table: ProviderTable, settings: ProviderSettings) -> str | None:
-    """Return a sentence that says what the operator must set or install to use a provider; None: nothing is missing.
+    """Return a sentence that says what the operator must set or install before a provider can be used.
+
+    Return None if nothing is missing.
 
     Args:
         name: Name of the back end that calls the provider.

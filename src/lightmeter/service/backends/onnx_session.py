@@ -1,7 +1,7 @@
-"""Loading of ONNX models. They run on the CPU, in the calling thread; several threads may use one session at once.
+"""Loads ONNX models. They run on the CPU, in the calling thread; several threads may use one session at once.
 
-Each run of a model uses one thread: two runs at once with one thread each get more done than one run with two threads,
-and the results of one thread do not depend on the number of cores (`service.analysis.inference_queue`).
+Each run of a model uses one thread. Two simultaneous runs with one thread each get more done than one run with two
+threads, and the results of one thread do not depend on the number of cores (`service.analysis.inference_queue`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ERRORS_ONLY: Final = 3
 """Log level at which onnxruntime logs only errors."""
 
 _PACKAGE_ROOT: Final = Path(__file__).parents[3]
-"""Folder that holds the package `lightmeter`, which may be a source checkout."""
+"""Folder that holds the package `lightmeter`; it may be in a source checkout."""
 
 
 def open_session(model: bytes | Path) -> onnxruntime.InferenceSession:

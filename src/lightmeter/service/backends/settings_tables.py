@@ -66,7 +66,7 @@ class ProviderTable(BaseModel):
 
 
 def millicredits(prices: Mapping[str, Decimal]) -> dict[str, int]:
-    """Convert prices from credits to millicredits, by feature: 0.15 becomes 150. The prices must be valid."""
+    """Convert prices, by feature, from credits to millicredits: 0.15 becomes 150. The prices must be valid."""
     return {feature: int(price * MILLICREDITS) for feature, price in prices.items()}
 
 

@@ -1,9 +1,9 @@
 """Reads the tensors of a PyTorch checkpoint without PyTorch, and without executing code in the pickle.
 
-The format is that of torch.save before version 1.6 (`torch/serialization.py`, `_legacy_save`): five pickles (magic
-number, protocol version, machine properties, the object, the keys of its storages), then for each storage its length
-(8 bytes, little endian) and its numbers. A pickle may call any importable function; this reader resolves only five
-names, which build dictionaries and arrays.
+The format is that of torch.save before version 1.6 (`torch/serialization.py`, `_legacy_save`). The file starts with
+five pickles: magic number, protocol version, machine properties, the object, the keys of its storages. Then follow, for
+each storage, its length (8 bytes, little endian) and its numbers. A pickle may call any importable function; this
+reader resolves only five names, which build dictionaries and arrays.
 """
 
 from __future__ import annotations

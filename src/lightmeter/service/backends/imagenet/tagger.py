@@ -37,7 +37,7 @@ from lightmeter.wire.response import Embedding, Entries, Tag
 MAX_TAGS: Final = 12
 """Maximum number of tags that are returned for one picture."""
 MIN_SCORE: Final = 0.05
-"""Tags with a lower score are not returned. Of the tags with exactly this score, nineteen of twenty are wrong."""
+"""Tags with a lower score are not returned. Even of the tags with this score, nineteen of twenty are wrong."""
 EMBEDDING_MODEL: Final = "efficientnet-lite2-pooled-1"
 """Value of `model` in returned embeddings. Change it whenever the weights, the transform or the graph change,
 because the new vectors cannot be compared with older ones."""

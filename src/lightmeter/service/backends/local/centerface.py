@@ -48,7 +48,7 @@ FACE_SIDE: Final = 640
 TAG_SIDE: Final = 384
 """Longer side of the network's input, in pixels, if a request wants only the tag `person`."""
 MIN_SCORE: Final = 0.6
-"""Lowest score of a returned face."""
+"""Faces with a lower score are not returned."""
 PERSON: Final = "person"
 """Name of the only tag that this back end returns."""
 LANDMARK_NAMES: Final = ("left_eye", "right_eye", "nose", "left_mouth_corner", "right_mouth_corner")
@@ -68,7 +68,7 @@ _CROP_SIDE: Final = 128
 """Width and height, in pixels, to which the crop for a second pass is resized. The crop is centered on the candidate
 and twice as large."""
 _STRIDE: Final = 4
-"""Width and height, in pixels of the input, that one cell of the network's output maps stands for."""
+"""One cell of the network's output maps stands for a square of the input with sides of this many pixels."""
 _BLOCK: Final = 32
 """Width and height of the network's input must be multiples of this, in pixels."""
 _MAX_OVERLAP: Final = 0.3

@@ -125,7 +125,7 @@ def _tags(found: Sequence[Entries]) -> list[str]:
 def _colors(found: Sequence[Entries]) -> list[str]:
     """Return words, such as `dark blue`, for the colors in `found` that cover the most pixels.
 
-    The words are different, and at most `MAX_COLORS`.
+    There are at most `MAX_COLORS` words, all different.
     """
     entries: list[Any] = [color for each in found for colors in each.colors.values() for color in colors]
     entries.sort(key=lambda color: -(color.pixel_fraction or 0.0))

@@ -37,7 +37,7 @@ pixel."""
 _SCALE: Final = np.float32(256)
 _GENDERS: Final = ("female", "male")
 _AGES: Final = np.concatenate([[0.25], np.arange(1, 81)]).astype(np.float32)
-"""Age of each of the 81 classes, in years (the package's `manifest.json`)."""
+"""Age in years that each of the age network's 81 classes stands for (from the package's `manifest.json`)."""
 _MIN_EYE_DISTANCE_PX: Final = 8.0
 """Minimum distance between the eyes, in pixels. If it is shorter, the face is too small, and age and gender are not
 estimated."""

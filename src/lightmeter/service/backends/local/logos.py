@@ -46,8 +46,8 @@ _MAX_DISTANCE_RATIO: Final = 0.75
 """The best match of a feature counts only if its distance is less than this times the distance of the second-best
 match (Lowe, section 7.1, has 0.8)."""
 _MAX_REPROJECTION_PX: Final = 4.0
-"""A match agrees on the position of a logo if the feature lies at most this far, in pixels, from where that position
-puts it."""
+"""A match agrees with an assumed position of the logo if its feature in the picture is at most this far, in pixels,
+from where the logo's feature would be at that position."""
 _MIN_SIDE: Final = 12.0
 """A found logo is rejected if one of its four sides in the picture is shorter than this, in pixels."""
 _MAX_STRETCH: Final = 4.0

@@ -40,7 +40,8 @@ _CLUSTERS: Final = 12
 _MAX_ITERATIONS: Final = 12
 """Maximum number of iterations of Lloyd's algorithm; after about eight, fractions change by less than a percent."""
 _SIMILAR: Final = 0.06
-"""Oklab distance up to which one color may represent another (a just noticeable difference is about 0.02)."""
+"""Two colors count as similar, so that one may represent the other, up to this Oklab distance. A just noticeable
+difference is about 0.02."""
 _MAX_WIDTH: Final = 0.03
 """Two clusters are not merged if the mean Oklab distance from their colors to their common medoid would exceed this."""
 _DISTANCE_CAP: Final = 0.05

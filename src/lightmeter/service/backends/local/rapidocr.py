@@ -194,7 +194,10 @@ class _LineRecognizer:
 
 
 def _middle(line: RGB) -> RGB:
-    """Return the middle of a picture of a text line, four times as wide as high; return a shorter line unchanged."""
+    """Return the middle part of a text line's picture, four times as wide as it is high.
+
+    Return a picture that is not so wide unchanged.
+    """
     height, width = line.shape[:2]
     spare = max(0, width - _CLASSIFIER_RATIO * height) // 2
     return np.ascontiguousarray(line[:, spare : width - spare])

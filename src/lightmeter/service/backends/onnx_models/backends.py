@@ -110,7 +110,7 @@ class _OnnxBackend(PictureBackend):
     """Base class of the back ends that run an ONNX model; the constructor loads it.
 
     Attributes:
-        model: Name of the model's file and the first digits of its SHA-256.
+        model: Name of the model's file with the first digits of its SHA-256, such as `birds@0a1b2c3d4e5f`.
     """
 
     def __init__(self, name: str, settings: OnnxModelSettings, base_dir: Path) -> None:

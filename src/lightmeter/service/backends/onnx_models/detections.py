@@ -47,7 +47,8 @@ SSD_WORDS: Final = (("box",), ("class",), ("score",), ("num", "count"))
 
 NANODET_PLUS_STRIDES: Final = (8, 16, 32, 64)
 NANODET_STEPS: Final = range(2, 34)
-"""Allowed values of R + 1 in the format `nanodet` (see above). Published models have 8 or 11."""
+"""Allowed values of R + 1: how many distances, 0 to R strides, NanoDet distinguishes between a cell's reference
+point and a side of its box. Published models have 8 or 11."""
 
 
 @dataclass(frozen=True, slots=True)

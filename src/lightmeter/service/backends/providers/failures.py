@@ -55,8 +55,12 @@ _NEXT_STEPS: Final = {
 class FailureKind(StrEnum):
     """Reason why a call of a provider failed; also the label of the error metric.
 
-    `THROTTLED`: rate limit. `TIMEOUT`: no answer in time. `REFUSED`: the provider rejected the request. `BROKEN`: no
-    connection, or an error on the provider's side. `MALFORMED`: the answer cannot be used.
+    Attributes:
+        THROTTLED: The provider limits the rate of calls.
+        TIMEOUT: No answer came in time.
+        REFUSED: The provider rejected the request.
+        BROKEN: There was no connection, or an error on the provider's side.
+        MALFORMED: The answer cannot be used.
     """
 
     THROTTLED = "throttled"
@@ -89,7 +93,8 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     """Return `text` as one printable line of at most `MAX_MESSAGE_CHARS`, without secrets and URLs.
 
     `…` replaces each URL, each text that looks like an API key or an account name (such as `sk-…`, `org-…`), and each
-    of `secrets` with at least four characters: a shorter one could be part of an ordinary word.
+    of `secrets`. Secrets with fewer than four characters are not replaced, because they could be part of an ordinary
+    word.
     """
     for secret in secrets:
         if len(secret) >= _MIN_SECRET_CHARS:
@@ -162,8 +167,8 @@ def _google_delay(body: object) -> str:
 def http_failure(status: int, headers: Mapping[str, str], content: bytes, now_s: float) -> CallFailed:
     """Convert a provider's HTTP answer with a status other than 200 to a `CallFailed`, which the caller raises.
 
-    The header `x-should-retry: true` or `false` (OpenAI, Anthropic) decides whether a later call may succeed;
-    without it, the status decides.
+    Whether a later call may succeed is decided by the header `x-should-retry: true` or `false` (OpenAI, Anthropic) or,
+    without it, by the status.
 
     Args:
         status: HTTP status.

@@ -119,9 +119,10 @@ class Retrier:
             return self._not_before - self._monotonic()
 
     def _pause_after(self, failure: CallFailed, attempt: int) -> float | None:
-        """Record a failed call; return the seconds to wait before the next call, or None if no call may follow.
+        """Record a failed call; return the seconds to wait before the call is repeated.
 
-        `attempt` is 1 if the first call failed, 2 if its first repetition failed, and so on.
+        Return None if the call must not be repeated. `attempt` is 1 if the first call failed, 2 if its first repetition
+        failed, and so on.
         """
         settings = self._settings
         settings.metrics.provider_error(settings.name, failure.kind)

@@ -28,7 +28,7 @@ OLLAMA_PORT: Final = 11434
 
 _TOKEN_LIMITS: Final = ("max_tokens", "max_completion_tokens")
 """Names of the field for the token limit. `max_tokens` is the older one, which local servers support; OpenAI's
-reasoning models need `max_completion_tokens`."""
+reasoning models use `max_completion_tokens`."""
 
 _NO_KEY: Final = "none"
 """Placeholder that the SDK gets if no key is set, because it requires one; the placeholder is not sent."""
@@ -76,10 +76,10 @@ class OpenAICompatible(DescriptionAdapter):
             yield response.http_response
 
     def extract_text(self, body: Mapping[str, Any]) -> str:
-        """Return the text of the first of the `choices` in an answer's body.
+        """Return the description in an answer's body: the text of the first of its `choices`.
 
         Raises:
-            CallFailed: there is no text, it was filtered, or the model refused.
+            CallFailed: there is no text, the provider's content filter withheld it, or the model refused.
         """
         choices = body.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
@@ -102,8 +102,8 @@ class OpenAICompatible(DescriptionAdapter):
     def extract_tokens(self, usage: object) -> TokenCounts:
         """Return the token counts of prompt and answer in `usage`, a field of the answer.
 
-        Tokens of the model's reasoning count as part of the answer, because providers charge for them. xAI and Gemini
-        report them only in `total_tokens`.
+        Tokens of the model's reasoning count as part of the answer. xAI and Gemini charge for them, but report them
+        only in `total_tokens`.
         """
         prompt, completion = token_count(usage, "prompt_tokens"), token_count(usage, "completion_tokens")
         total = token_count(usage, "total_tokens")

@@ -127,7 +127,7 @@ class DominantColors(_Camel, frozen=True):
 
 
 class ImageProperties(_Camel, frozen=True):
-    """Object that only wraps the dominant colors of a picture (`ImageProperties` of the Cloud Vision API)."""
+    """Object that holds only the dominant colors of a picture (`ImageProperties` of the Cloud Vision API)."""
 
     dominant_colors: DominantColors = DominantColors()
 

@@ -24,8 +24,8 @@ from lightmeter.service.backends.providers.vision.adapter import (
 from lightmeter.wire.response import Nsfw
 
 SFW_NAMES: Final = {"safe": "sfw"}
-"""Imagga's label → label that the back end returns. Harmless pictures must have the label `sfw`, because clients
-take 1 - score as the severity of this label."""
+"""Imagga's label → label that the back end returns. Harmless pictures must have the label `sfw`, because lightmeter
+computes the severity of this label as 1 - score."""
 
 _PER_CENT: Final = 100.0
 _LANGUAGE: Final = "en"
