@@ -42,8 +42,8 @@ ALL_PROVIDERS: Final[Mapping[str, Provider]] = {**DESCRIPTION_PROVIDERS, **VISIO
 """Every provider that has an adapter, by name."""
 
 PROVIDER_KINDS: Final[Mapping[str, Provider]] = {**ALL_PROVIDERS, OPENAI_COMPATIBLE.name: OPENAI_COMPATIBLE}
-"""Allowed values of `kind` in a settings table `[backends.NAME]`, each with its provider. They are the names of all
-providers, and `openai-compatible` for any endpoint with OpenAI's protocol."""
+"""Value of `kind` in a settings table `[backends.NAME]` → provider that the back end calls. The values are the names
+of all providers, and `openai-compatible` for any endpoint with OpenAI's protocol."""
 
 PROVIDER_TERMS: Final = "the provider's terms"
 """Text that the catalog shows as the license of a provider's model."""
