@@ -1,4 +1,4 @@
-"""Back ends, the models and providers that analyze pictures: their protocol, the catalog, and the implementations."""
+"""Contains the back ends (models and providers that analyze pictures), their protocol and their catalog."""
 
 from __future__ import annotations
 

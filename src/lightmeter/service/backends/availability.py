@@ -1,4 +1,4 @@
-"""Selects the back ends that answer a request, and writes the error messages for those that cannot. No I/O."""
+"""Selects the available back ends for a request, and writes error messages about unavailable ones. No I/O."""
 
 from __future__ import annotations
 

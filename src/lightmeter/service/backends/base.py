@@ -19,19 +19,20 @@ RGB: TypeAlias = NDArray[np.uint8]
 """Picture as a read-only array, height x width x 3: RGB, 0 to 255, upright (EXIF orientation applied)."""
 
 MAX_SIDE: Final = 1024
-"""Longer side, in pixels, of pictures for a back end that declares no transform."""
+"""Longest side, in pixels, of the pictures that a back end gets if it declares no transform. Larger pictures are
+shrunk."""
 
 _DEFAULT_TRANSFORM: Final = FitWithin(MAX_SIDE)
 
 
 @dataclass(frozen=True, slots=True)
 class AnalysisOptions:
-    """Options of a request beside its features; only back ends that describe pictures use them.
+    """Options of a request other than its features. Only back ends that describe pictures use them.
 
     Attributes:
         role: Persona that writes a description (such as `critic`), or the purpose of the description (`alttext`).
         language: Language of descriptions.
-        prompt: Custom prompt for descriptions; None: the prompt for the role.
+        prompt: Custom prompt for descriptions; None means the prompt that belongs to `role`.
     """
 
     role: str = DEFAULT_ROLE
@@ -153,7 +154,10 @@ class PictureBackend(ABC):
 
     @abstractmethod
     def _analyze_picture(self, picture: RGB, features: frozenset[str]) -> Entries:
-        """Return the entries (tags, faces, …) of one picture; `features` is not empty, and the back end offers each."""
+        """Return the entries (tags, faces, …) of one picture.
+
+        `features` holds the features to return: at least one, and only features that the back end offers.
+        """
 
 
 @runtime_checkable

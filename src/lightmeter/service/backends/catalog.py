@@ -42,10 +42,11 @@ ALL_PROVIDERS: Final[Mapping[str, Provider]] = {**DESCRIPTION_PROVIDERS, **VISIO
 """Every provider that has an adapter, by name."""
 
 PROVIDER_KINDS: Final[Mapping[str, Provider]] = {**ALL_PROVIDERS, OPENAI_COMPATIBLE.name: OPENAI_COMPATIBLE}
-"""Allowed `kind` of a settings table: every provider, and any endpoint with OpenAI's protocol."""
+"""Value of `kind` in a settings table `[backends.NAME]` → provider that the back end calls. The values are the names
+of all providers, and `openai-compatible` for any endpoint with OpenAI's protocol."""
 
 PROVIDER_TERMS: Final = "the provider's terms"
-"""License that is shown for a model of a provider."""
+"""Text that the catalog shows as the license of a provider's model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class BackendCatalog:
 
     @property
     def defaults(self) -> tuple[str, ...]:
-        """Names of the available back ends that analyze a request that names no back end."""
+        """Names of the available back ends that the service uses for a request without `backend`."""
         return tuple(name for name in self.available if self.entries[name].default)
 
     def rates(self, table: RateTable | None = None) -> RateTable:
@@ -133,9 +134,9 @@ class BackendCatalog:
         return entry
 
     def create_backend(self, name: str, metrics: ProviderMetrics = NO_METRICS) -> AnyBackend:
-        """Create the back end `name`; if it calls a provider, it counts these calls in `metrics`.
+        """Create the back end `name`. If this back end calls a provider, it counts the calls in `metrics`.
 
-        Only a back end for the operator's own ONNX file loads its model now; all others load theirs in `warm`.
+        A back end for the operator's own ONNX file loads its model here. All other back ends load theirs in `warm`.
 
         Raises:
             SettingsError: there is no such back end, it cannot be used, or its import fails.
@@ -176,14 +177,18 @@ def read_catalog(settings: Settings | None = None) -> BackendCatalog:
 def _installed_backends(_places: tuple[tuple[str, int], ...]) -> tuple[tuple[str, str], ...]:
     """Return the name and the class (`package.module:Class`) of each back end that another package installs.
 
-    The result is cached, because the search reads the metadata of every installed package. `_places`, the folders of
-    `sys.path` with their modification times, is only the key of the cache: an installation changes it.
+    The result is cached, because the search reads the metadata of every installed package. `_places` holds the folders
+    of `sys.path` with their modification times. It is used only as the key of the cache: the installation of a package
+    changes a modification time, and the search runs again.
     """
     return tuple((point.name.lower(), point.value) for point in entry_points(group=ENTRY_POINT_GROUP))
 
 
 def _modified_at(place: str) -> tuple[str, int]:
-    """Return the folder `place`, and when it was last modified, in nanoseconds since the epoch; 0 if it is missing."""
+    """Return `place` and the time when this folder last changed.
+
+    The time is in nanoseconds since the epoch; it is 0 if the folder is missing.
+    """
     try:
         return place, Path(place).stat().st_mtime_ns
     except OSError:
@@ -191,7 +196,10 @@ def _modified_at(place: str) -> tuple[str, int]:
 
 
 def _packaged_prices(name: str, features: frozenset[str]) -> dict[str, int]:
-    """Return feature → price in millicredits of the back end `name` in lightmeter's own price table; 0 if not in it."""
+    """Return feature → price in millicredits, from lightmeter's own price table, for the back end `name`.
+
+    A feature that the table lacks costs 0.
+    """
     prices = default_rates().rates.get(name, {})
     return {feature: prices.get(feature, 0) for feature in sorted(features)}
 
@@ -244,9 +252,9 @@ def _entry_point_entry(name: str, target: str) -> CatalogEntry:
 
 
 def declared_prices(backend: Backend) -> Mapping[str, int]:
-    """Return the attribute `prices` of a back end, by feature and in millicredits; empty if it has no such attribute.
+    """Return the attribute `prices` of a back end: feature → price in millicredits.
 
-    Only back ends that other packages install have this attribute.
+    Only back ends that other packages install have this attribute. For all others, the result is empty.
 
     Raises:
         SettingsError: a price is invalid, a feature has no price, or a price is for a feature that is not offered.
@@ -317,7 +325,10 @@ def _provider_entry(name: str, provider: Provider, table: ProviderTable) -> Cata
 
 
 def _environment(variable: str | None) -> str:
-    """Return the value of an environment variable without outer white space; empty if None or not set."""
+    """Return the value of the environment variable `variable` without outer white space.
+
+    Return an empty text if the variable is not set, or `variable` is None.
+    """
     return os.environ.get(variable, "").strip() if variable else ""
 
 
@@ -327,7 +338,9 @@ def _read_secret(variable: str | None) -> SecretStr | None:
 
 
 def _missing_reason(name: str, provider: Provider, table: ProviderTable, settings: ProviderSettings) -> str | None:
-    """Return a sentence that says what the operator must set or install to use a provider; None: nothing is missing.
+    """Return a sentence that says what the operator must set or install before a provider can be used.
+
+    Return None if nothing is missing.
 
     Args:
         name: Name of the back end that calls the provider.

@@ -1,7 +1,7 @@
-"""Loading of ONNX models. They run on the CPU, in the calling thread; several threads may use one session at once.
+"""Loads ONNX models. They run on the CPU, in the calling thread; several threads may use one session at once.
 
-Each run of a model uses one thread: two runs at once with one thread each get more done than one run with two threads,
-and the results of one thread do not depend on the number of cores (`service.analysis.inference_queue`).
+Each run of a model uses one thread. Two simultaneous runs with one thread each get more done than one run with two
+threads, and the results of one thread do not depend on the number of cores (`service.analysis.inference_queue`).
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import onnxruntime
 from lightmeter.errors import BackendError
 
 PICTURES_A_CALL: Final = 4
-"""Maximum number of pictures in one call of a back end with an ONNX model. The model runs them one by one, so batches
-do not speed it up; but the service writes the four results to disk in one transaction."""
+"""Maximum number of pictures in one call of a back end with an ONNX model. The model runs pictures one by one, so a
+call with several pictures is not quicker. But the service writes the results of one call to disk in one transaction."""
 
 _ERRORS_ONLY: Final = 3
-"""onnxruntime's log level: errors only."""
+"""Log level at which onnxruntime logs only errors."""
 
 _PACKAGE_ROOT: Final = Path(__file__).parents[3]
-"""Folder that holds the package `lightmeter`, which may be a source checkout."""
+"""Folder that holds the package `lightmeter`; it may be in a source checkout."""
 
 
 def open_session(model: bytes | Path) -> onnxruntime.InferenceSession:
-    """Load an ONNX model from its bytes, or from a file, which may have weights in further files beside it.
+    """Load an ONNX model from its bytes, or from a file; some of its weights may be in further files beside that file.
 
     Raises:
         BackendError: onnxruntime cannot run the model.

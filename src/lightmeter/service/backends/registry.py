@@ -1,4 +1,4 @@
-"""Table of the built-in back ends. It names their classes as strings, which are imported on first use."""
+"""Table of the built-in back ends. It names their classes as strings; a class is imported only when it is needed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any, Final
 from lightmeter.errors import SettingsError
 
 ENTRY_POINT_GROUP: Final = "lightmeter.backends"
-"""Entry point group: `name = "package.module:Class"`, where Class() satisfies the `Backend` protocol."""
+"""Group of entry points through which other packages add back ends. An entry point is
+`name = "package.module:Class"`; `Class()` must return a `Backend`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +84,11 @@ BUILTIN_BACKENDS: Final[Mapping[str, BuiltinBackend]] = {
         "Apache-2.0",
     ),
 }
-"""Built-in back ends by name."""
+"""Name → built-in back end."""
 
 
 def import_target(name: str, target: str) -> Any:
-    """Import a class, whose `target` is `package.module:Class`, for the back end `name`.
+    """Import and return the class `target` (`package.module:Class`) of the back end `name`.
 
     Raises:
         SettingsError: the import fails; the message names the back end.

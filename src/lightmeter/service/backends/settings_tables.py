@@ -30,22 +30,22 @@ def _check_features(prices: dict[str, Decimal]) -> dict[str, Decimal]:
 class ProviderTable(BaseModel):
     """Table `[backends.NAME]` of the settings file, for a back end that calls a provider or that is local.
 
-    Instead of a provider, the back end may call another server with the same API. For a local back end, only `prices`
-    and `default` have an effect.
+    With `base_url`, the back end calls another server that has the same API as the provider. For a local back end, only
+    `prices` and `default` have an effect.
 
     Attributes:
-        kind: Provider whose API is called; None: the provider or local back end that has the name of the table.
-        base_url: Base URL of the API; None: the provider's default.
-        model: Model to call; None: the default model.
-        key_variable: Environment variable that holds the key; None: the provider's default.
-        secret_variable: Environment variable that holds the second half of the key; None: the provider's default.
-        features: Features to offer; empty: all that the adapter supports.
+        kind: Provider whose API is called. None means the provider or local back end that has the name of the table.
+        base_url: Base URL of the API; None means the provider's default.
+        model: Model to call; None means the provider's default.
+        key_variable: Environment variable that holds the key; None means the provider's default.
+        secret_variable: Environment variable that holds the second half of the key; None means the provider's default.
+        features: Features to offer; empty means all that the adapter supports.
         concurrency: Maximum number of simultaneous calls.
-        timeout_s: Longest wait for one answer, in seconds.
+        timeout_s: Time limit of one call, in seconds.
         max_attempts: Maximum number of calls for one picture, with retries.
-        default: Whether requests that name no back end use this one; None: no for a provider, as built in for a local
-            back end.
-        prices: Credits for each image or frame, by feature; empty: those of lightmeter's price table, if there are any.
+        default: Whether requests that name no back end use this one. None means no for a provider; for a local back
+            end, it means no change.
+        prices: Credits for each image or video frame, by feature. A feature that is not listed keeps its default price.
         options: Settings that only the provider's adapter (the class that calls its API) has, such as a region.
     """
 
@@ -66,15 +66,15 @@ class ProviderTable(BaseModel):
 
 
 def millicredits(prices: Mapping[str, Decimal]) -> dict[str, int]:
-    """Convert validated prices in credits, by feature, to millicredits: 0.15 → 150."""
+    """Convert prices, by feature, from credits to millicredits: 0.15 becomes 150. The prices must be valid."""
     return {feature: int(price * MILLICREDITS) for feature, price in prices.items()}
 
 
 def read_tables(tables: Mapping[str, Any]) -> dict[str, ProviderTable | OnnxModelSettings | str]:
-    """Validate the tables `[backends.NAME]` of the settings file; return them by the lowercase name of the back end.
+    """Validate the tables `[backends.NAME]` of the settings file; return lowercase name of the back end → its table.
 
-    A line `NAME = "OTHER"` in `[backends]` defines an alias; its value in the result is the lowercase name of the other
-    back end.
+    A line `NAME = "OTHER"` in `[backends]` defines NAME as an alias of the back end OTHER. The value of an alias in the
+    result is the lowercase name of the other back end.
 
     Raises:
         SettingsError: a table is invalid; the message names the table and the invalid key.

@@ -1,9 +1,9 @@
 """Reads the tensors of a PyTorch checkpoint without PyTorch, and without executing code in the pickle.
 
-The format is that of torch.save before version 1.6 (`torch/serialization.py`, `_legacy_save`): five pickles (magic
-number, protocol version, machine properties, the object, the keys of its storages), then for each storage its length
-(8 bytes, little endian) and its numbers. A pickle may call any importable function; this reader resolves only five
-names, which build dictionaries and arrays.
+The format is that of torch.save before version 1.6 (`torch/serialization.py`, `_legacy_save`). The file starts with
+five pickles: magic number, protocol version, machine properties, the object, the keys of its storages. Then follow, for
+each storage, its length (8 bytes, little endian) and its numbers. A pickle may call any importable function; this
+reader resolves only five names, which build dictionaries and arrays.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ class _Unpickler(pickle.Unpickler):
     """Unpickler for PyTorch weights that imports nothing: it rejects all names but five, such as `OrderedDict`."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return the object that replaces the class or function `module.name`, which the pickle names.
+        """Return what this reader uses instead of the class or function `module.name` that the pickle refers to.
 
         Raises:
-            UnpicklingError: pickled PyTorch weights do not need `module.name`.
+            UnpicklingError: `module.name` is not one of the five names that PyTorch weights need.
         """
         if (module, name) == ("collections", "OrderedDict"):
             return OrderedDict
@@ -85,7 +85,7 @@ class _Unpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it names {module}.{name}, which no weights need")
 
     def persistent_load(self, pid: Any) -> _Storage:
-        """Return the key, type and length of the array of numbers that `pid`, a reference in the pickle, describes.
+        """Return the description (key, type, length) of the array of numbers to which the pickle refers by `pid`.
 
         Raises:
             UnpicklingError: `pid` does not describe an array of numbers.
@@ -111,7 +111,7 @@ def _read_storage(content: io.BytesIO, storage: _Storage) -> NDArray[Any]:
 
 
 def _read_tensors(content: io.BytesIO) -> dict[str, NDArray[Any]]:
-    """Return the tensors by name of the PyTorch checkpoint file that starts at the current position of `content`."""
+    """Read a PyTorch checkpoint from the current position of `content`; return tensor name → values."""
     magic, protocol, machine = (_Unpickler(content).load() for _ in range(3))
     if magic != _MAGIC or protocol != _PROTOCOL or not machine["little_endian"]:
         raise ValueError("it is of another format")
@@ -124,9 +124,9 @@ def _read_tensors(content: io.BytesIO) -> dict[str, NDArray[Any]]:
 
 
 def read_checkpoint(content: bytes) -> Mapping[str, NDArray[Any]]:
-    """Return the tensors by name of the PyTorch checkpoint file `content`; float32, float64 or int64.
+    """Return tensor name → values for a PyTorch checkpoint; `content` is the content of the file.
 
-    The tensors are in the order of the file.
+    The tensors are in the order of the file. Their values are float32, float64 or int64.
 
     Raises:
         BackendError: the file has another format, is damaged, or names a class or function that weights do not need.

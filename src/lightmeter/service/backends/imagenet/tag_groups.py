@@ -169,4 +169,4 @@ GROUPS: Final[Mapping[str, tuple[range | int, ...]]] = {
     "wind instrument": (432, 513, 558, 566, 593, 683, 684, 699, 776, 875),
     "wolf": (range(269, 272),),
 }
-"""Tag → class indices. Tags nest by their classes: each `dog` is a `mammal` and an `animal`."""
+"""Tag → class indices. A class may belong to several tags: each `dog` is also a `mammal` and an `animal`."""

@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 Scores: TypeAlias = NDArray[np.float64]
 
 SPECIFICITY_MARGIN: Final = 1e-4
-"""The score of a general tag is at least that of each more specific tag, less this margin: one unit of the last digit
-of a returned score. With the margin, the more specific tag comes first, also for readers who sort by score."""
+"""A general tag scores at least as much as each more specific tag, minus this margin. The margin is one unit of the
+last digit of a returned score. It puts the more specific tag first if tags are sorted by score."""
 
 _MIN_PROBABILITY: Final = 1e-6
-"""Probabilities are clipped to this distance from 0 and 1, where the logarithm of the odds is infinite."""
+"""Probabilities are clipped to at least this and at most 1 minus this, because the log odds of 0 and 1 are infinite."""
 _SCENE_SIZE: Final = 1000
-"""Number of classes that a scene word counts as: it is more general than any tag for a thing."""
+"""Number of classes assumed for a scene word that has no ImageNet class. If scores are equal, tags with fewer
+classes come first, so such a scene word comes after all tags for things."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +62,14 @@ class CalibrationCurve:
 
 
 CLASS_CURVE: Final = CalibrationCurve(slope=1.103, size=0.0, intercept=-0.021)
-"""Curve of single classes; a probability of .5 is a score of .5."""
+"""Curve for tags of single classes. It converts a probability of .5 to a score of about .5."""
 GROUP_CURVE: Final = CalibrationCurve(slope=1.627, size=-0.513, intercept=3.579)
-"""Curve of general tags.
+"""Curve for general tags.
 
-`tests/bench/quality/fit_tag_scores.py` fitted both curves on the 565 pictures of `labels/tags_fit.csv` beside it (243
-photographs of the Debian package `gcompris-qt-data` 3.1-2, 322 cut-out photographs of `tuxpaint-stamps-default`
-2022.06.04-1). `tests/bench/quality/test_tags_quality.py` measures them on 126 photographs of nine other packages.
+`tests/bench/quality/fit_tag_scores.py` fitted `CLASS_CURVE` and `GROUP_CURVE` on 565 pictures (`labels/tags_fit.csv`
+in its folder): 243 photographs of the Debian package `gcompris-qt-data` 3.1-2 and 322 cut-out photographs of
+`tuxpaint-stamps-default` 2022.06.04-1. `tests/bench/quality/test_tags_quality.py` measures both curves on 126
+photographs of nine other packages.
 """
 
 
@@ -76,10 +78,10 @@ class TagScorer:
 
     Args:
         members: Tag → indices of its classes.
-        groups: Tags that are general words, not single classes.
-        curves: Two calibration curves: first that of single classes, then that of general words.
-        scenes: Tags for scenes, such as `outdoor`, whose scores the caller passes to `scores`. If such a tag is also
-            in `members`, the higher score counts.
+        groups: General tags. `members` also holds these; its other tags are for single classes.
+        curves: Two calibration curves: the first for tags of single classes, the second for general tags.
+        scenes: Tags for scenes, such as `outdoor`. Their scores come from the caller of `scores`. A tag that is in both
+            `scenes` and `members` gets the higher of its two scores.
     """
 
     def __init__(
@@ -108,15 +110,15 @@ class TagScorer:
         self._specific, self._general = np.array(specific_general_pairs, np.intp).reshape(-1, 2).T
 
     def probabilities(self, classes: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Return the probability of each tag: the sum over its ImageNet classes, at most 1; in the order of `members`.
+        """Return the probability of each tag: the sum over its ImageNet classes, at most 1.
 
-        `classes` has the probability of each of the 1000 ImageNet classes.
+        `classes` has the probability of each of the 1000 ImageNet classes. The result is in the order of `members`.
         """
         # Not a matrix product: BLAS would start threads, which compete with the models.
         return np.minimum(np.add.reduceat(classes[self._classes], self._starts), 1)
 
     def scores(self, classes: NDArray[np.floating[Any]], scenes: Scores | None = None) -> Scores:
-        """Return the score of each tag, 0 to 1.
+        """Return the score of each tag, 0 to 1, in the order of `names`.
 
         A general tag (`bird`) scores at least as much as each more specific tag (`hen`), less 0.0001.
 

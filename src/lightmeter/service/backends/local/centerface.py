@@ -3,18 +3,19 @@
 CenterFace (Xu and others, "CenterFace: Joint Face Detection and Alignment Using Face as Point", 2019, MIT) finds
 boxes and five landmarks; its file is `weights/centerface.onnx`. `face_attributes` estimates age and gender.
 
-A picture is shrunk to at most 640 pixels a side, with its proportions, and padded to a multiple of 32. A box with a
-low score is scored again in an enlarged crop, which removes most boxes without a face (towers, hens, electronics).
+A picture is shrunk to at most 640 pixels a side, without a change of its proportions, and padded to a multiple of 32.
+Each box with a low score gets a new score from an enlarged crop around the box. This second pass removes most boxes
+that show no face (towers, hens, electronics).
 
-Measured by `tests/bench/quality/test_faces_quality.py`: it found 136 of the 137 faces in 56 pictures, and one face, a
-monkey's, in 322 photographs without faces.
+Measured by `tests/bench/quality/test_faces_quality.py`: it found 136 of the 137 faces in 56 pictures. In 322
+photographs without human faces, it reported one face, that of a monkey.
 
 Limits:
 
-- It misses faces narrower than about 8 pixels if the longer side has 640, faces turned beyond profile, and heads
-  upside down.
-- It reports painted faces, masks, statues and dolls as faces. The tag `person` depends on faces: people seen from
-  behind or far away get none.
+- It misses faces narrower than about 8 pixels in a picture whose longer side has 640, faces turned beyond profile, and
+  heads upside down.
+- It reports painted faces, masks, statues and dolls as faces. The tag `person` depends on faces: a picture of people
+  seen only from behind or from far away does not get it.
 - Age is estimated within 12 years either way, gender as one of two words. Neither was checked for skin tones or age
   groups: do not base decisions about people on them.
 - Emotions are not estimated, because no available network was reliable beyond "happy". Race is never estimated.
@@ -43,40 +44,44 @@ from lightmeter.wire.response import Entries, Face, Tag
 Floats: TypeAlias = NDArray[np.float32]
 
 FACE_SIDE: Final = 640
-"""Longer side of the network's input for faces, in pixels."""
+"""Longer side of the network's input, in pixels, if a request wants faces."""
 TAG_SIDE: Final = 384
-"""Longer side of the network's input if only the tag is requested, in pixels."""
+"""Longer side of the network's input, in pixels, if a request wants only the tag `person`."""
 MIN_SCORE: Final = 0.6
-"""Lowest score of a returned face."""
+"""Faces with a lower score are not returned."""
 PERSON: Final = "person"
-"""Name of the only tag."""
+"""Name of the only tag that this back end returns."""
 LANDMARK_NAMES: Final = ("left_eye", "right_eye", "nose", "left_mouth_corner", "right_mouth_corner")
 """Names of the five landmarks, in the network's order; left and right as seen by the viewer."""
 
 _TRANSFORM: Final = FitWithin(FACE_SIDE)
 _INPUT: Final = "input.1"
 _CANDIDATE: Final = 0.5
-"""Lowest score of a candidate in the first pass."""
+"""A box is a candidate for a face only if the network's score for it is above this."""
 _ACCEPTED: Final = 0.8
-"""Score from which a candidate is accepted at once; one with a lower score is scored again in a second pass."""
+"""Candidates with at least this score are accepted at once. Candidates with a lower score get a new score in a
+second pass, which runs the network on an enlarged crop."""
 _MAX_SECOND_PASSES: Final = 32
-"""Maximum number of second passes for one picture; each takes a sixteenth of the time of the first. If more candidates
-need one, no second pass runs, and the scores of the first count."""
+"""Maximum number of second passes for one picture. Each takes a sixteenth of the time of the first pass. If more
+candidates need a second pass, none gets one, and all keep the scores of the first pass."""
 _CROP_SIDE: Final = 128
-"""Width and height of the crop in a second pass, in pixels. The crop is twice as large as the candidate."""
+"""Width and height, in pixels, to which the crop for a second pass is resized. The crop is centered on the candidate
+and twice as large."""
 _STRIDE: Final = 4
-"""Input pixels for each cell of the output."""
+"""One cell of the network's output maps stands for a square of the input with sides of this many pixels."""
 _BLOCK: Final = 32
-"""Width and height of the input are multiples of this."""
+"""Width and height of the network's input must be multiples of this, in pixels."""
 _MAX_OVERLAP: Final = 0.3
 """Intersection over union above which two boxes count as one face (the value of CenterFace's authors)."""
 
 
 def person_score(score: float) -> float:
-    """Return the probability that a picture shows a person, from the highest score of its faces; both 0 to 1.
+    """Return the probability that a picture shows a person.
 
-    The logistic curve was fitted on faces found in 58 photographs: of faces with a score below .8, half were people,
-    of those from .85 on nearly all (the others: statues, masks, a doll, a mannequin and a monkey).
+    `score` is the highest score of a face in the picture. Both numbers are from 0 to 1.
+
+    The logistic curve was fitted on faces found in 58 photographs. Of the faces with a score below .8, half belonged to
+    people; of those with .85 and more, nearly all did. The rest were statues, masks, a doll, a mannequin and a monkey.
     Paintings and drawings were excluded: a painted face can score as high as a real one.
 
     ======  =====  =====  =====  =====  =====
@@ -89,12 +94,13 @@ def person_score(score: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class FaceDetections:
-    """Faces in one picture, by falling score, in pixels of the picture.
+    """Faces in one picture, highest score first, with positions in pixels of the picture.
 
     Attributes:
         boxes: Array `(n, 4)`: left, top, right, bottom, inside the picture.
-        points: Array `(n, 5, 2)`: x and y of left eye, right eye, nose, left and right corner of the mouth, as the
-            viewer sees them; landmarks of a face at the edge may lie outside the picture.
+        points: Array `(n, 5, 2)`: x and y of five landmarks: left eye, right eye, nose, left and right corner of the
+            mouth. Left and right are as the viewer sees them. Landmarks of a face at the edge may lie outside the
+            picture.
         scores: Array `(n,)`, 0 to 1.
     """
 
@@ -104,10 +110,10 @@ class FaceDetections:
 
 
 def decode_faces(outputs: Sequence[Floats], width: int, height: int) -> FaceDetections:
-    """Decode the four output maps of the network CenterFace, whose cells are 4 x 4 pixels, to face candidates.
+    """Convert the four output maps of the network CenterFace to face candidates, highest score first.
 
-    Left out are scores up to 0.5, boxes with a side under 1 pixel, and boxes whose intersection over union with a box
-    of a higher score is above 0.3.
+    A cell of a map stands for 4 x 4 pixels of the picture. Left out are boxes with a score up to 0.5, boxes with a side
+    under 1 pixel, and boxes whose intersection over union with a box of a higher score is above 0.3.
 
     Args:
         outputs: Four arrays: score `(1, 1, h, w)`; logarithm of height and width in cells `(1, 2, h, w)`; offset of the
@@ -131,11 +137,11 @@ def decode_faces(outputs: Sequence[Floats], width: int, height: int) -> FaceDete
 
 
 class CenterFace(PictureBackend):
-    """Back end `centerface`: features `faces` and `tags` (the one tag `person`).
+    """Back end `centerface`: features `faces` and `tags` (only the tag `person`).
 
-    A face has `score`, `bounding_box`, five `landmarks` (eyes, nose, corners of the mouth) and, unless the eyes are too
-    close together to estimate them, `age_range` and `gender`. The service shrinks pictures to a longer side of at most
-    640 pixels before the call; boxes and landmarks are in pixels of the shrunk picture.
+    A face has `score`, `bounding_box`, five `landmarks` (eyes, nose, corners of the mouth), `age_range` and `gender`.
+    The last two are missing if the eyes are too close together to estimate them. The service shrinks pictures to a
+    longer side of at most 640 pixels before the call; boxes and landmarks are in pixels of the shrunk picture.
     """
 
     name = "centerface"
@@ -153,7 +159,8 @@ class CenterFace(PictureBackend):
 
         Args:
             picture: Height x width x 3, neither side longer than `FACE_SIDE`.
-            side: Longer side, in pixels, to which the picture is shrunk to find faces; a smaller one is not enlarged.
+            side: Longer side, in pixels, to which a copy of the picture is shrunk before the search. A smaller picture
+                is not enlarged.
 
         Returns:
             Faces with a score of at least `MIN_SCORE`, in pixels of `picture`.
@@ -174,7 +181,8 @@ class CenterFace(PictureBackend):
     def _run(self, resized: RGB) -> list[Floats]:
         """Run CenterFace on a picture, and return its four output maps, which `decode_faces` decodes.
 
-        `resized` is the picture in the size in which faces are searched; black is added to the right and below.
+        `resized` is the picture, already shrunk or enlarged for the search. Black pixels are added to its right and
+        below it, because the network's input must have a multiple of `_BLOCK` pixels a side.
         """
         height, width = resized.shape[:2]
         canvas = np.zeros((1, 3, height + -height % _BLOCK, width + -width % _BLOCK), np.float32)
@@ -183,7 +191,10 @@ class CenterFace(PictureBackend):
         return maps
 
     def _second_pass_score(self, whole: Image.Image, box: Floats) -> float:
-        """Return the score, 0 to 1, of the face in an enlarged crop around `box` of the picture `whole`; 0: no face."""
+        """Return the score, 0 to 1, of the candidate face `box` in an enlarged crop of the picture `whole` around it.
+
+        Return 0 if the network finds no face at the center of the crop.
+        """
         left, top, right, bottom = (float(edge) for edge in box)
         middle_x, middle_y, half_side = (left + right) / 2, (top + bottom) / 2, max(right - left, bottom - top)
         crop = (middle_x - half_side, middle_y - half_side, middle_x + half_side, middle_y + half_side)

@@ -17,13 +17,13 @@ from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.wire.response import Description, Entries
 
 MIN_TAG_SCORE: Final = 0.5
-"""Lowest score of a mentioned tag: tags below are more often wrong than right."""
+"""Tags with a lower score are not mentioned, because they are more often wrong than right."""
 MAX_TAGS: Final = 3
-"""Most tags in a sentence."""
+"""Maximum number of tags in a sentence."""
 MAX_COLORS: Final = 2
-"""Most colors in a sentence."""
+"""Maximum number of colors in a sentence."""
 MAX_TEXT_CHARS: Final = 80
-"""Longest quoted text in a sentence, in characters."""
+"""Maximum length of quoted text in a sentence, in characters; a longer text is cut."""
 
 COLOR_WORDS: Final = {
     "black": "101010",
@@ -49,7 +49,7 @@ COLOR_WORDS: Final = {
     "pink": "ee9dbb",
     "magenta": "c42a86",
 }
-"""Color word → typical sRGB color in hexadecimal digits; chosen for this project."""
+"""Color word → typical sRGB color of this word, in hexadecimal digits. The colors were chosen for this project."""
 
 NUMBER_WORDS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
@@ -109,7 +109,10 @@ def _people(found: Sequence[Entries]) -> str:
 
 
 def _tags(found: Sequence[Entries]) -> list[str]:
-    """Return the names of all tags in `found` that score at least `MIN_TAG_SCORE`, by falling score, each once."""
+    """Return the names of all tags in `found` that score at least `MIN_TAG_SCORE`, highest score first.
+
+    A name occurs only once, even if several back ends found the tag.
+    """
     best: dict[str, float] = {}
     for entries in found:
         for name, tags in entries.tags.items():
@@ -120,7 +123,10 @@ def _tags(found: Sequence[Entries]) -> list[str]:
 
 
 def _colors(found: Sequence[Entries]) -> list[str]:
-    """Return words, such as `dark blue`, for the colors in `found` that cover the most pixels, each word once."""
+    """Return words, such as `dark blue`, for the colors in `found` that cover the most pixels.
+
+    There are at most `MAX_COLORS` words, all different.
+    """
     entries: list[Any] = [color for each in found for colors in each.colors.values() for color in colors]
     entries.sort(key=lambda color: -(color.pixel_fraction or 0.0))
     return list(dict.fromkeys(color_word(color.hex) for color in entries))[:MAX_COLORS]

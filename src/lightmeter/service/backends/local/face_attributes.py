@@ -27,19 +27,23 @@ AGE_MARGIN: Final = 12
 _AGE_SIDE: Final = 64
 _GENDER_SIDE: Final = 32
 _LEFT_EYE: Final = np.array([0.3052, 0.3010])
-"""Center of the eye in the face chip, as fractions of its side: the mean of dlib's corners, with padding 0.2."""
+"""Position (x, y) of the center of the left eye in the crop of a face (`face_chip`), as fractions of the crop's
+side. It is the mean of the eye's corners in dlib's average face, with padding 0.2."""
 _RIGHT_EYE: Final = np.array([0.6806, 0.3009])
+"""Position (x, y) of the center of the right eye in the crop of a face, determined in the same way as `_LEFT_EYE`."""
 _MEANS: Final = np.array([122.781998, 117.000999, 104.297997], np.float32)
-"""Mean red, green, blue of the training pictures (the package's `manifest.json`)."""
+"""Mean red, green and blue of the training pictures (from the package's `manifest.json`), subtracted from each
+pixel."""
 _SCALE: Final = np.float32(256)
 _GENDERS: Final = ("female", "male")
 _AGES: Final = np.concatenate([[0.25], np.arange(1, 81)]).astype(np.float32)
-"""Age of each of the 81 classes, in years (the package's `manifest.json`)."""
+"""Age in years that each of the age network's 81 classes stands for (from the package's `manifest.json`)."""
 _MIN_EYE_DISTANCE_PX: Final = 8.0
-"""Shortest distance between the eyes, in pixels; smaller faces get no age and gender."""
+"""Minimum distance between the eyes, in pixels. If it is shorter, the face is too small, and age and gender are not
+estimated."""
 _MIN_EYE_DISTANCE_SHARE: Final = 0.2
-"""Shortest distance between the eyes as a fraction of the box's width: below it, the head is turned away, so the
-face gets no age and gender."""
+"""Minimum distance between the eyes as a fraction of the width of the face's box. If it is shorter, the head is
+turned away, and age and gender are not estimated."""
 _BATCH_FACES: Final = 32
 """Maximum number of faces in one run of a network, to bound memory."""
 
@@ -79,7 +83,7 @@ def face_chip(picture: Image.Image, eyes: NDArray[np.floating[Any]], side: int) 
 
 
 class FaceAttributes:
-    """Estimator of the age and the gender of faces in a picture, with one network for each.
+    """Estimator of the age and the gender of faces: one network estimates the age, another the gender.
 
     Raises:
         BackendError: a network is missing or damaged.

@@ -1,4 +1,4 @@
-"""Back end `logos`: finds the user's own logos in pictures by local features.
+"""Back end `logos`: finds the operator's own logos in pictures by local features.
 
 SIFT features (D. Lowe, "Distinctive image features from scale-invariant keypoints", IJCV 2004) of each logo are matched
 with those of a picture. A logo is found if enough matches agree on its position (RANSAC). There is no training: one
@@ -29,25 +29,30 @@ log = logging.getLogger("lightmeter.service")
 Floats: TypeAlias = NDArray[np.float32]
 
 MIN_FEATURES: Final = 40
-"""Minimum number of features of a usable logo: a good picture contains about a third of them."""
+"""Minimum number of SIFT features of a logo; a logo with fewer is left out. In a good picture, about a third of a
+logo's features are found again."""
 MIN_INLIERS: Final = 12
-"""Minimum number of matches that agree on the position of a logo. Any four matches agree, because a homography has
-eight parameters."""
+"""Minimum number of matches that must agree on the position of a logo. Any four matches would agree, because a
+homography has eight parameters."""
 
 _TRANSFORM: Final = FitWithin(MAX_SIDE)
 _LOGO_SIDE: Final = 400
-"""Longest side of a logo, in pixels, for feature extraction."""
+"""Longest side of a logo's picture, in pixels; a larger one is shrunk before its features are extracted."""
 _MAX_FEATURES: Final = 4000
-"""Most features of a picture, the strongest first; bounds time and memory."""
+"""Maximum number of features that are extracted from a picture, to bound time and memory. The strongest are kept."""
 _MAX_LOGO_FEATURES: Final = 800
+"""Maximum number of features that are extracted from a logo. The strongest are kept."""
 _MAX_DISTANCE_RATIO: Final = 0.75
-"""Largest ratio of the distances of the best and the second-best match (Lowe, section 7.1, has 0.8)."""
+"""The best match of a feature counts only if its distance is less than this times the distance of the second-best
+match (Lowe, section 7.1, has 0.8)."""
 _MAX_REPROJECTION_PX: Final = 4.0
-"""Largest reprojection error of an agreeing match, in pixels."""
+"""A match agrees with an assumed position of the logo if its feature in the picture is at most this far, in pixels,
+from where the logo's feature would be at that position."""
 _MIN_SIDE: Final = 12.0
-"""Shortest side of a found logo in the picture, in pixels."""
+"""A found logo is rejected if one of its four sides in the picture is shorter than this, in pixels."""
 _MAX_STRETCH: Final = 4.0
-"""Largest ratio between the scales of the four sides of a found logo; perspective makes them differ."""
+"""A found logo is rejected if the scales of its four sides differ by more than this factor. Perspective makes them
+differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,22 +91,23 @@ class _Match:
 
 
 class Logos(PictureBackend):
-    """Back end `logos`: feature `brands`; it finds logos of which the operator has put pictures in a folder.
+    """Back end `logos`: feature `brands`; it finds the logos whose pictures the operator has put in a folder.
 
     A file `Brand.png` is the logo of Brand; a folder `Brand` holds several pictures of it (variants, with and without
-    the name, on light and dark backgrounds). Transparent parts count as white. For each brand, only the best match in
-    a picture is returned.
+    the name, on light and dark backgrounds). Transparent parts count as white. For each brand, only the best match in a
+    picture is returned.
 
     The score is the fraction of a logo's matching features that agree on one position, 0 to 1; it is not a probability.
     Logos with fewer than 12 agreeing features are not returned.
 
-    It finds logos with detail (a crest, letters, a drawing) that are at least about 100 pixels wide if the longer side
-    of the picture has 1024; also rotated, tilted or partly hidden. It cannot find simple marks (a swoosh, three
-    stripes): they have too few features, and loading them logs a warning. It does not find inverted or redrawn logos.
+    It finds logos with detail (a crest, letters, a drawing), even if they are rotated, tilted or partly hidden. They
+    must be at least about 100 pixels wide in a picture whose longer side has 1024. It cannot find simple marks (a
+    swoosh, three stripes): they have too few features, and loading them logs a warning. It does not find inverted or
+    redrawn logos.
 
-    Measured (`tests/bench/quality`) on 16 photographs, each with one of four logos pasted in: the logo was found in 14
-    photographs if it was 120 or 200 pixels wide, in 10 if 80, in 4 if 60. No other logo was found there, and none on
-    139 photographs without logos.
+    Measured (`tests/bench/quality`) on 16 photographs, each with one of four logos pasted in. At a width of 120 or 200
+    pixels, the logo was found in 14 photographs; at 80 pixels in 10; at 60 pixels in 4. No wrong logo was found in
+    these photographs, and no logo at all in 139 photographs without logos.
 
     Args:
         folder: Folder with the logos; it is read once, when the back end is loaded.
@@ -142,10 +148,10 @@ def _logo_files(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _read_logos(folder: Path) -> list[_Logo]:
-    """Return the logos of a folder; log a warning for each file that is no picture or has too few SIFT features.
+    """Return the logos of a folder. Log a warning for each file that is no picture or has too few SIFT features.
 
     Raises:
-        BackendError: there is no usable logo, or no such folder.
+        BackendError: the folder cannot be read, or holds no usable logo.
     """
     try:
         files = list(_logo_files(folder))
@@ -191,7 +197,10 @@ def _extract_features(picture: RGB, max_features: int) -> _Features:
 
 
 def _find_logos(picture: RGB, logos: Sequence[_Logo]) -> list[_Match]:
-    """Find logos in `picture`; return the best match of each brand, by falling score, with corners in its pixels."""
+    """Find logos in `picture`; return the best match of each brand, highest score first.
+
+    The corners of the matches are in pixels of `picture`.
+    """
     resized = transform_array(picture, _TRANSFORM)
     across, down = picture.shape[1] / resized.shape[1], picture.shape[0] / resized.shape[0]
     features = _extract_features(resized, _MAX_FEATURES)
@@ -211,8 +220,8 @@ def _find_logo(logo: _Logo, features: _Features, across: float, down: float) -> 
     Args:
         logo: The logo.
         features: SIFT features of a resized copy of the picture.
-        across: Width of the picture divided by the width of the copy.
-        down: Height of the picture divided by the height of the copy.
+        across: Width of the original picture divided by the width of the copy.
+        down: Height of the original picture divided by the height of the copy.
     """
     pairs = cv2.BFMatcher(cv2.NORM_L2).knnMatch(logo.features.descriptors, features.descriptors, k=2)
     nearest: dict[int, cv2.DMatch] = {}  # each point of the picture matches one point of the logo
@@ -241,13 +250,13 @@ def _find_logo(logo: _Logo, features: _Features, across: float, down: float) -> 
 
 
 def _is_plausible(outline: NDArray[np.float64], width: int, height: int) -> bool:
-    """Return whether four corners can be the front of a flat logo that a picture shows.
+    """Return whether `outline` can be a flat logo that a picture shows from the front or at an angle.
 
-    The outline must be convex and not mirrored, with sides of at least `_MIN_SIDE` pixels, whose scales relative to the
-    logo differ at most by the factor `_MAX_STRETCH`.
+    The outline must be convex and not mirrored. Each side must have at least `_MIN_SIDE` pixels. The scales of the four
+    sides (length in the picture / length on the logo) must differ at most by the factor `_MAX_STRETCH`.
 
     Args:
-        outline: Corners in the picture, `(4, 2)` in pixels, in clockwise order on the logo.
+        outline: The logo's four corners in the picture, `(4, 2)` in pixels, in clockwise order on the logo.
         width: Width of the logo, in pixels.
         height: Height of the logo, in pixels.
     """

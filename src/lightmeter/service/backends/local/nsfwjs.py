@@ -1,14 +1,14 @@
 """Back end `nsfwjs`: likelihood that a picture is pornographic or racy; a second opinion to the back end `opennsfw`.
 
-NSFW.js (MIT) is a MobileNetV2 of 2020 (1.4 times as wide), trained by Gant Laborde and others on pictures that the
-`nsfw_data_scraper` of Alexander Kim collected; its authors state an accuracy of 93 %. The weights are those of the
-middle-sized model in NSFW.js's npm package, stored in `weights/nsfwjs-mid.onnx`; probabilities differ from those of
-NSFW.js by less than 0.0001.
+NSFW.js (MIT) is a MobileNetV2 of 2020, 1.4 times as wide as the standard one. Gant Laborde and others trained it on
+pictures that the `nsfw_data_scraper` of Alexander Kim collected; they state an accuracy of 93 %. The weights are those
+of the middle-sized model in NSFW.js's npm package, stored in `weights/nsfwjs-mid.onnx`; probabilities differ from those
+of NSFW.js by less than 0.0001.
 
 Its classes are drawing, hentai, neutral, porn and sexy. The back end returns two labels:
 
-- `adult`: porn and hentai together;
-- `racy`: the class sexy: lingerie, swimwear, poses.
+- `adult`: the classes porn and hentai together;
+- `racy`: the class sexy (lingerie, swimwear, poses).
 
 =============  ==============
 probability    likelihood
@@ -20,12 +20,12 @@ below .1       VERY_UNLIKELY
 .99 and above  VERY_LIKELY
 =============  ==============
 
-POSSIBLE calls for a human review: of the harmless pictures that `nsfwjs` or `opennsfw` rates above .5, most are
-below .9.
+POSSIBLE calls for a human review: of the harmless pictures that `nsfwjs` or `opennsfw` rates above .5, most are below
+.9.
 
-It does not detect violence, weapons, drugs or hate. Its recall was not measured, only its false alarms
-(`tests/bench/quality/test_nsfw_quality.py`): of 378 harmless pictures, it rated 2 above .5 as adult and none as racy.
-`opennsfw` rated 4 above .5; only 1 picture was rated above .5 by both.
+It does not detect violence, weapons, drugs or hate. Only its false alarms were measured
+(`tests/bench/quality/test_nsfw_quality.py`), not its recall: of 378 harmless pictures, it rated 2 above .5 as adult and
+none as racy. `opennsfw` rated 4 above .5; only 1 picture was rated above .5 by both.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from lightmeter.service.backends.onnx_session import PICTURES_A_CALL, open_sessi
 from lightmeter.wire.response import Entries, Nsfw
 
 CLASS_NAMES: Final = ("drawing", "hentai", "neutral", "porn", "sexy")
-"""The model's classes, in its order."""
+"""The model's classes, in the order of its outputs."""
 LABELS: Final = {"adult": ("hentai", "porn"), "racy": ("sexy",)}
 """Returned label → classes whose probabilities are added up."""
 
@@ -53,7 +53,10 @@ _TRANSFORM: Final = StretchToSquare(224)
 
 
 def likelihood(probability: float) -> str:
-    """Return the likelihood word for a probability, 0 to 1; .9 and more is `LIKELY`, .99 and more `VERY_LIKELY`."""
+    """Return the likelihood word, such as `LIKELY`, for a probability, 0 to 1.
+
+    The table in the docstring of this module has the limits. A limit belongs to the higher word: .9 is `LIKELY`.
+    """
     return _LIKELIHOODS[bisect_right(_LIMITS, probability)]
 
 
@@ -69,7 +72,7 @@ class NsfwJs(PictureBackend):
         self._session: InferenceSession = open_session(model)
 
     def probabilities(self, picture: RGB) -> dict[str, float]:
-        """Return class, such as `porn` → its probability; the probabilities add up to 1. The model must be loaded."""
+        """Return class name → probability of each class, such as `porn`; they add up to 1. The model must be loaded."""
         pixels = np.ascontiguousarray(transform_array(picture, _TRANSFORM))
         (probabilities,) = self._session.run(None, {"pictures": pixels[None]})
         return dict(zip(CLASS_NAMES, map(float, probabilities[0]), strict=True))

@@ -24,7 +24,7 @@ from lightmeter.service.backends.onnx_session import PICTURES_A_CALL, open_sessi
 from lightmeter.wire.response import Entries, Nsfw
 
 _TRANSFORM: Final = StretchToSquare(256)
-"""First step of the preprocessing."""
+"""First step of the preprocessing; the service applies it before the call."""
 
 
 class OpenNsfw(PictureBackend):

@@ -8,10 +8,10 @@ returned fraction of a color counts only the pixels that are similar to the colo
 Limits: it does not separate objects from the background or correct color casts. A smooth gradient has no dominant
 color; the returned colors are some of its colors.
 
-Measured by `tests/bench/quality/test_colors_quality.py` on 92 pictures: pixels are 5.3 CIEDE2000 from the nearest
-returned color on average (k-means in CIELAB 4.7, median cut 5.6). Of the colors with a fraction of 5 % or more,
-8 % misrepresent their pixels: less than a third of these are within 5 CIEDE2000 of the color (k-means 24 %, median cut
-35 %).
+Measured by `tests/bench/quality/test_colors_quality.py` on 92 pictures. The mean distance of a pixel from the nearest
+returned color is 5.3 CIEDE2000 (k-means in CIELAB 4.7, median cut 5.6). A returned color misrepresents its pixels if
+less than a third of them are within 5 CIEDE2000 of it. Of the colors with a fraction of 5 % or more, 8 % do so (k-means
+24 %, median cut 35 %).
 """
 
 from __future__ import annotations
@@ -33,34 +33,42 @@ MAX_COLORS: Final = 8
 """Maximum number of colors for one picture."""
 
 _GRID: Final = 128
-"""Samples along each side; with 16,384 in all, a fraction has a standard error of about 0.4 %."""
+"""Maximum number of samples along each side of a picture. With 16,384 samples in all, the fraction of a color has a
+standard error of about 0.4 %."""
 _CLUSTERS: Final = 12
-"""Clusters before merging: 1.5 times `MAX_COLORS`."""
+"""Maximum number of clusters before merging: 1.5 times `MAX_COLORS`."""
 _MAX_ITERATIONS: Final = 12
 """Maximum number of iterations of Lloyd's algorithm; after about eight, fractions change by less than a percent."""
 _SIMILAR: Final = 0.06
-"""Oklab distance up to which one color may represent another (a just noticeable difference is about 0.02)."""
+"""Two colors count as similar, so that one may represent the other, up to this Oklab distance. A just noticeable
+difference is about 0.02."""
 _MAX_WIDTH: Final = 0.03
-"""Largest mean Oklab distance to the medoid in a merged cluster."""
+"""Two clusters are not merged if the mean Oklab distance from their colors to their common medoid would exceed this."""
 _DISTANCE_CAP: Final = 0.05
-"""Oklab distance to which distances from the medoid are capped, so that outliers count less."""
+"""Larger Oklab distances from a medoid count as this distance, so that outliers have less influence."""
 _MAX_CANDIDATES: Final = 64
-"""Maximum number of members of a cluster that are tried as its medoid, the most frequent first, to bound the time."""
+"""Maximum number of colors of a cluster that are tried as its medoid, to bound the time. The most frequent are
+tried."""
 _MIN_SHARE: Final = 0.005
-"""Smallest fraction of a returned color: smaller clusters are edges and noise."""
+"""Colors that represent a smaller fraction of the pixels are not returned, because such clusters are edges and
+noise. The most frequent color is always returned."""
 _CHROMA_WEIGHT: Final = 2.0
+"""Weight of the chroma in the prominence of a color (`_prominence`)."""
 _CONTRAST_WEIGHT: Final = 1.0
+"""Weight of the contrast in the prominence of a color (`_prominence`)."""
 _FULL_CHROMA: Final = 0.3225
-"""Largest Oklab chroma in sRGB (that of its magenta)."""
+"""Largest Oklab chroma of any sRGB color; magenta has it."""
 _MIN_SEED_WEIGHT: Final = 1e-9
-"""Smallest weight of a bin (squared distance x root of its fraction) that becomes a seed."""
+"""A bin becomes a seed only if its weight is above this. The weight is the squared distance from the nearest seed,
+times the root of the fraction of the samples in the bin."""
 _GOLDEN_RATIO: Final = (5**0.5 - 1) / 2
 
 
 def _sample_positions(length: int, offset: float) -> NDArray[np.intp]:
-    """Return 128 pixel indices below `length`, one in each of 128 equal sections; all, if `length` is at most 128.
+    """Return 128 pixel indices below `length`, one in each of 128 equal sections.
 
-    The position within each section is not random, but a multiple of the golden ratio plus `offset`, modulo 1.
+    If `length` is at most 128, return every index. The position within a section is not random, but a multiple of the
+    golden ratio plus `offset`, modulo 1.
     """
     if length <= _GRID:
         return np.arange(length)
@@ -71,7 +79,7 @@ def _sample_positions(length: int, offset: float) -> NDArray[np.intp]:
 
 @dataclass(frozen=True, slots=True)
 class _Bins:
-    """Sampled pixels of a picture, grouped by similar color. The n groups (bins) are not empty.
+    """Sampled pixels of a picture, grouped by similar color into n groups (bins), none of them empty.
 
     The colors of a bin agree in the upper five bits of red, green and blue.
 
@@ -112,7 +120,8 @@ def _seeds(points: Floats, shares: Floats) -> Floats:
     """Return up to `_CLUSTERS` of the Oklab colors `points`, as initial centers for k-means.
 
     `shares` is the fraction of the pixels that each color has. The first center is the most frequent color. Each next
-    center is the color with the largest squared distance to all centers so far, times the root of its share.
+    center is the color with the largest weight: its squared distance from the nearest center so far, times the square
+    root of its share.
     """
     chosen = [int(np.argmax(shares))]
     nearest = _squared_distances(points, points[chosen])[:, 0]
@@ -130,7 +139,7 @@ def _seeds(points: Floats, shares: Floats) -> Floats:
 def _cluster(points: Floats, shares: Floats) -> list[Members]:
     """Cluster the Oklab colors `points` by k-means; return the indices in `points` of each cluster's colors.
 
-    `shares`, the fraction of the pixels that each color has, is its weight.
+    `shares` is the fraction of the pixels that each color has; k-means uses it as the weight of the color.
     """
     centers = _seeds(points, shares)
     nearest_center = np.zeros(len(points), dtype=np.intp)
@@ -169,9 +178,10 @@ def _medoid(points: Floats, shares: Floats, members: Members) -> tuple[int, floa
 
 
 def _merge(points: Floats, shares: Floats, clusters: list[Members]) -> Members:
-    """Merge pairs of clusters of colors, the nearest pair first, while medoids are nearer than `_SIMILAR` in Oklab.
+    """Merge clusters of similar colors in pairs, the nearest pair first; return the medoids of the remaining clusters.
 
-    A pair is left unmerged if the mean distance of its colors to their common medoid would exceed `_MAX_WIDTH`.
+    Two clusters are merged only if their medoids are nearer than `_SIMILAR` in Oklab, and the mean distance of their
+    colors to their common medoid is at most `_MAX_WIDTH`.
 
     Args:
         points: Oklab colors of the picture, `(n, 3)`.
@@ -207,8 +217,9 @@ def _prominence(centers: Floats, shares: Floats) -> Floats:
     """Return the prominence of each color: share * (1 + 2 * chroma + contrast), divided by the sum over all colors.
 
     `centers` are the colors in Oklab, `(n, 3)`. `shares` is the fraction of the pixels that each color has. Chroma is
-    relative to the most vivid sRGB color; contrast is the Oklab distance to the mean of the picture, at most 1 (white
-    on black). A vivid or contrasting area counts for up to four times its size. The formula was made for this project.
+    relative to the most vivid sRGB color. Contrast is the Oklab distance from the picture's mean color, at most 1
+    (white on black). A vivid or contrasting area counts for up to four times its size. The formula was made for this
+    project.
     """
     chroma = np.hypot(centers[:, 1], centers[:, 2]) / _FULL_CHROMA
     contrast = np.minimum(np.linalg.norm(centers - shares @ centers / shares.sum(), axis=1), 1)
@@ -225,9 +236,9 @@ def dominant_colors(picture: RGB, *, source: str = "palette") -> list[Color]:
         source: Name of a back end, which becomes the `source` of the returned colors.
 
     Returns:
-        One to `MAX_COLORS` colors that occur in the picture. `pixel_fraction` is the fraction of pixels that are
-        nearest to the color and within an Oklab distance of 0.06; `score` is the prominence (`_prominence`). The
-        fractions add up to at most 1, and so do the scores.
+        One to `MAX_COLORS` colors that occur in the picture. `score` is the prominence of a color (`_prominence`).
+        `pixel_fraction` is the fraction of the pixels that the color represents: this color is the nearest one to them,
+        at an Oklab distance of at most 0.06. The fractions add up to at most 1, and so do the scores.
     """
     bins = _bin_samples(picture)
     medoids = _merge(bins.colors, bins.shares, _cluster(bins.colors, bins.shares))

@@ -1,8 +1,8 @@
-"""Back end `rapidocr`: text in pictures (OCR), and brand names in it, by PP-OCRv6 in the package `rapidocr`.
+"""Back end `rapidocr`: text in pictures (OCR), and brand names in this text, by PP-OCRv6 in the package `rapidocr`.
 
 Three networks run in sequence: a detector finds lines of text, a classifier finds lines that are upside down, a
-recognizer reads them. The package carries their weights; nothing is downloaded. `rapidocr` downloads files
-only for other languages and for drawing results, which lightmeter does not use.
+recognizer reads them. The package carries their weights; nothing is downloaded. `rapidocr` downloads files only for
+other languages and for drawing results, which lightmeter does not use.
 """
 
 from __future__ import annotations
@@ -28,31 +28,35 @@ if TYPE_CHECKING:
 
 
 MIN_SCORE: Final = 0.7
-"""Lowest score of a returned line: most lines with a lower score are not text."""
+"""Lines with a lower score are not returned, because most of them are not text."""
 _MIN_CHARACTER_SCORE: Final = 0.995
-"""Lowest score of a line of one character. Chosen on 431 pictures that the benchmark does not use: single characters
-that were not text (windows, fruit, wheels) scored .71 to .990, most real ones .998 and more."""
+"""Lines of a single character are returned only if they have at least this score. It was chosen on 431 pictures that
+the benchmark does not use. There, things that were read as a single character (windows, fruit, wheels) scored .71 to
+.990; most real characters scored .998 and more."""
 
 _TRANSFORM: Final = FitWithin(2000)
-"""Longest side, in pixels, of the picture that lines are cropped from and read: the default of `rapidocr`."""
+"""Larger pictures are shrunk to this longest side, in pixels, before lines are cropped from them and read. It is the
+default of `rapidocr`."""
 _DETECTOR_SIDE: Final = 736
-"""Longest side, in pixels, of the detector's input."""
+"""Longest side, in pixels, of the picture that the detector gets to find lines of text."""
 _CLASSIFIER_RATIO: Final = 4
-"""Width / height of the classifier's input, 192 x 48 pixels."""
+"""Width divided by height of the classifier's input, which is 192 x 48 pixels."""
 _MAX_ENLARGED: Final = 2.0
-"""Largest enlargement of small pictures, because the detector misses small print. On 24 drawn pages of 300 to 640
-pixels, exact words rose from 81.3 % to 82.8 %, for a tenth more time."""
+"""Small pictures are enlarged by at most this factor, because the detector misses small print. On 24 drawn pages of
+300 to 640 pixels, the fraction of exact words rose from 81.3 % to 82.8 %, for a tenth more time."""
 _BLOCK: Final = 32
-"""Side of the detector's blocks, in pixels; it finds nothing in a smaller picture."""
+"""Smallest side, in pixels, of a picture in which the detector finds text. It divides its input into blocks of this
+size."""
 _MAX_RATIO: Final = 8
-"""Longer side / shorter side above which pictures are padded, because the detector needs three blocks across."""
+"""If a picture's longer side is more than this times its shorter side, the picture is padded, because the detector
+needs three blocks across."""
 
 _MODELS: Final = {
     "Det": ("PP-OCRv6_det_small.onnx", "090f04abcd9d9a7498bc4ebf677e4cb9bdce1fe4197ddb7e529f1ef44e1ff94f"),
     "Cls": ("ch_ppocr_mobile_v2.0_cls_mobile.onnx", "e47acedf663230f8863ff1ab0e64dd2d82b838fceb5957146dab185a89d6215c"),
     "Rec": ("PP-OCRv6_rec_small.onnx", "6f327246b50388f3c176ae304bd95767ea6dc0c9ae92153ef8cbe210b3c14884"),
 }
-"""Model files of `rapidocr` 3.10.0 and their SHA-256."""
+"""Network (detector, classifier, recognizer) → its file in `rapidocr` 3.10.0, and the SHA-256 of the file."""
 
 _SETTINGS: Final[dict[str, Any]] = {
     "Global.log_level": "critical",  # it logs to its own handler, not to the service's log
@@ -84,17 +88,19 @@ class RapidOcr(PictureBackend):
 
     The first entry of `texts` is the whole text, as in Google's API: `is_full_text` is true, the score is the lowest
     score of all lines, and the polygon is the rectangle around all lines. Then follow the lines, from top to bottom,
-    one entry each. Polygons are clockwise from the upper left of the writing. A picture without text has no entry.
+    one entry each. The corners of a polygon are in clockwise order, from the upper left of the writing. If a picture
+    has no text, `texts` is empty.
 
     A brand is a line whose whole text is a name in `brand_names.txt`. Its score says how reliably the line was read,
     not whether the text means the brand.
 
-    Measured (`tests/bench/quality`): 92 % of words exact on 30 photographs and scans, with a median of .35 s on one
-    core; false text on 1 of 139 photographs; 3 of 15 readable brands found, no false brand.
+    Measured (`tests/bench/quality`): 92 % of the words on 30 photographs and scans were read exactly, with a median of
+    .35 s for each on one core. False text was found on 1 of 139 photographs. Of 15 readable brands, 3 were found, and
+    no false brand.
 
     It reads Latin letters, digits, Chinese and Japanese. It does not read other scripts, curved text, most handwriting,
-    or letters less than about 10 pixels high if the longer side has 2000. It does not find logos without their name in
-    plain letters.
+    or letters less than about 10 pixels high in a picture whose longer side has 2000. It does not find logos without
+    their name in plain letters.
     """
 
     name = "rapidocr"
@@ -145,17 +151,20 @@ def brand_key(text: str) -> str:
 
 
 def read_brand_names() -> dict[str, str]:
-    """Return the known brand names, by `brand_key` of the name; `brand_names.LICENSE.txt` says where they come from."""
+    """Return the known brand names; the key of each name is its `brand_key`.
+
+    The names come from `brand_names.txt`; `brand_names.LICENSE.txt` names their sources.
+    """
     text = (files("lightmeter.service.backends.local") / "brand_names.txt").read_text(encoding="utf-8")
     return {brand_key(name): name for name in text.splitlines()}
 
 
 class _LineRecognizer:
-    """Recognizer of text lines. If a line may be upside down, it reads the line also after a rotation by 180 degrees.
+    """Recognizer of text lines. It reads a line twice, upright and rotated by 180 degrees, if it may be upside down.
 
-    Of two readings, the one with the higher score is returned. A classifier network finds the lines that may be upside
-    down; it does not decide alone, because it took two of 50 upright lines for upside down. The classifier compresses
-    long lines, so it checks each line twice: whole, and cropped to the middle.
+    Of the two readings, the one with the higher score is returned. A classifier network finds the lines that may be
+    upside down. It does not decide alone, because it took two of 50 upright lines for upside down. The classifier
+    compresses long lines, so it checks each line twice: whole, and cropped to the middle.
     """
 
     def __init__(self, classifier: Any, recognizer: Any) -> None:
@@ -185,7 +194,10 @@ class _LineRecognizer:
 
 
 def _middle(line: RGB) -> RGB:
-    """Crop a picture of a text line to its middle, four times as wide as high; return a shorter line unchanged."""
+    """Return the middle part of a text line's picture, four times as wide as it is high.
+
+    Return a picture that is not so wide unchanged.
+    """
     height, width = line.shape[:2]
     spare = max(0, width - _CLASSIFIER_RATIO * height) // 2
     return np.ascontiguousarray(line[:, spare : width - spare])
@@ -230,7 +242,7 @@ def _read_lines(engine: RapidOCR, picture: RGB) -> Iterator[_Line]:
 
 
 def _enlarge(picture: RGB) -> RGB:
-    """Enlarge a picture, at most twofold, to a longer side of 736 pixels; return a larger picture unchanged."""
+    """Enlarge a picture to a longer side of 736 pixels, but at most twofold; return a larger picture unchanged."""
     height, width = picture.shape[:2]
     factor = min(_DETECTOR_SIDE / max(height, width), _MAX_ENLARGED)
     if factor <= 1:
@@ -240,7 +252,7 @@ def _enlarge(picture: RGB) -> RGB:
 
 
 def _pad(picture: RGB) -> RGB:
-    """Pad a picture with black to sides of at least 32 pixels, and of at least an eighth of the longer side."""
+    """Pad a picture with black where a side is shorter than 32 pixels or than an eighth of the longer side."""
     height, width = picture.shape[:2]
     least = max(_BLOCK, -(-max(height, width) // _MAX_RATIO))
     padding = ((0, max(0, least - height)), (0, max(0, least - width)), (0, 0))

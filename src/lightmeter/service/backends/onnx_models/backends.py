@@ -23,22 +23,24 @@ from lightmeter.wire.constants import DEFAULT_TAG_SCORE
 from lightmeter.wire.response import Embedding, Entries, Nsfw, Tag
 
 DETECTOR_THRESHOLD: Final = 0.25
-"""Default lowest score of a box, as in Ultralytics."""
+"""Detectors return no box with a lower score than this, if the setting `threshold` is not set. Ultralytics has the
+same default."""
 
 CLASSIFIER_THRESHOLD: Final = 0.01
-"""Default lowest score of a class."""
+"""Classifiers return no tag with a lower score than this, if the setting `threshold` is not set."""
 
 DIGITS: Final = 4
-"""Decimal places of scores and boxes."""
+"""Decimal places to which returned scores and boxes are rounded."""
 
 VECTOR_DIGITS: Final = 7
-"""Decimal places of vectors: the precision of a 32-bit float."""
+"""Decimal places to which returned vectors are rounded: the precision of a 32-bit float."""
 
 MAX_BOXES: Final = 100
-"""Most boxes of one label in one picture."""
+"""Maximum number of boxes of one class in one picture."""
 
 TOLERANCE: Final = 1e-3
-"""Tolerance for probabilities outside 0 to 1, because half-precision numbers have three digits."""
+"""Outputs this far below 0 or above 1 still count as probabilities, because half-precision numbers have only three
+digits."""
 
 Activation: TypeAlias = Literal["softmax", "sigmoid", "none"]
 
@@ -49,7 +51,10 @@ def are_scores(outputs: NDArray[np.floating]) -> bool:
 
 
 def apply_activation(outputs: Floats, activation: Activation) -> Floats:
-    """Convert a model's outputs to scores, 0 to 1: by softmax over the last axis, sigmoid, or (`none`) clipping."""
+    """Convert a model's `outputs` to scores, 0 to 1.
+
+    `softmax` applies the softmax function over the last axis, `sigmoid` the sigmoid function; `none` clips the outputs.
+    """
     match activation:
         case "softmax":
             exponentials = np.exp(outputs - outputs.max(axis=-1, keepdims=True))
@@ -65,7 +70,8 @@ def apply_activation(outputs: Floats, activation: Activation) -> Floats:
 def rescale_score(score: float, decision_threshold: float) -> float:
     """Rescale a score, 0 to 1, so that `decision_threshold` becomes 0.9, the default minimum score of returned tags.
 
-    The odds score / (1 - score) are multiplied by a constant. Scores of 0 and 1 and the order of scores do not change.
+    The odds score / (1 - score) are multiplied by a constant. Scores of 0 and 1 do not change, nor does the order of
+    several scores.
     """
     if decision_threshold == DEFAULT_TAG_SCORE:
         return score
@@ -104,7 +110,7 @@ class _OnnxBackend(PictureBackend):
     """Base class of the back ends that run an ONNX model; the constructor loads it.
 
     Attributes:
-        model: Name of the model's file and the first digits of its SHA-256.
+        model: Name of the model's file with the first digits of its SHA-256, such as `birds@0a1b2c3d4e5f`.
     """
 
     def __init__(self, name: str, settings: OnnxModelSettings, base_dir: Path) -> None:
@@ -176,7 +182,10 @@ def _may_skip_indices(settings: OnnxModelSettings) -> bool:
 
 
 def _activation_of(outputs: Floats) -> Activation:
-    """Return how a classifier's outputs become scores (`none`, `softmax`, `sigmoid`), judged by test `outputs`."""
+    """Return the function (`none`, `softmax`, `sigmoid`) that converts a classifier's outputs to scores.
+
+    It is chosen by the `outputs` for test pictures.
+    """
     if are_scores(outputs):
         return "none"
     return "softmax" if outputs.shape[1] > 1 else "sigmoid"
@@ -227,8 +236,8 @@ class OnnxDetector(_OnnxBackend):
         """Return boxes `(n, 4)` and scores `(n,)` of class `index` among `candidates`; at most `MAX_BOXES` of them.
 
         A box is left, top, right, bottom, in pixels of the model's input. Boxes that score below the setting
-        `threshold` are left out and, unless the model has done so, boxes whose intersection over union with a box of a
-        higher score is above the setting `iou`.
+        `threshold` are left out. Of two boxes whose intersection over union is above the setting `iou`, the one with
+        the lower score is left out; this step is skipped if the model has already done it.
         """
         scores = candidates.scores if candidates.classes is not None else candidates.scores[:, index]
         wanted = (scores >= self._threshold) & np.isfinite(candidates.boxes).all(axis=1)

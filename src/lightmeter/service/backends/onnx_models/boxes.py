@@ -19,9 +19,9 @@ def corners(centered: Floats) -> Floats:
 
 
 def intersection_over_union(box: Floats, boxes: Floats) -> Floats:
-    """Return the overlap, 0 to 1, of a box `(4,)` with each of `boxes` `(n, 4)`: left, top, right, bottom.
+    """Return the intersection over union, 0 to 1, of a box `(4,)` with each of `boxes` `(n, 4)`.
 
-    A box without an area overlaps no box.
+    A box is left, top, right, bottom. A box without an area overlaps no box.
     """
     sides = np.minimum(box[2:], boxes[:, 2:]) - np.maximum(box[:2], boxes[:, :2])
     shared = np.prod(np.maximum(sides, 0), axis=1)
@@ -32,7 +32,10 @@ def intersection_over_union(box: Floats, boxes: Floats) -> Floats:
 
 
 def non_maximum_suppression(boxes: Floats, scores: Floats, max_overlap: float) -> NDArray[np.intp]:
-    """Drop boxes that overlap a box with a higher score (greedy).
+    """Drop each box that overlaps too much with a box of a higher score; return the indices of the other boxes.
+
+    The algorithm is greedy: it keeps the box with the highest score, drops those that overlap it, and continues with
+    the rest.
 
     Args:
         boxes: Array `(n, 4)`: left, top, right, bottom; all of one class.
@@ -40,7 +43,7 @@ def non_maximum_suppression(boxes: Floats, scores: Floats, max_overlap: float) -
         max_overlap: Intersection over union above which the box with the lower score is dropped.
 
     Returns:
-        Indices of the remaining boxes, by falling score.
+        Indices of the remaining boxes, highest score first.
     """
     remaining = np.argsort(-scores, kind="stable")
     selected = []
@@ -54,7 +57,7 @@ def non_maximum_suppression(boxes: Floats, scores: Floats, max_overlap: float) -
 def boxes_to_fractions(boxes: Floats, letterboxed: LetterboxedImage) -> Floats:
     """Convert boxes `(n, 4)` from pixels of a model's input to fractions, 0 to 1, of the picture inside the input.
 
-    A box is left, top, right, bottom. `letterboxed` says where in the input the picture is.
+    A box is left, top, right, bottom. `letterboxed` says which rectangle of the input shows the picture.
     """
     start = np.array([letterboxed.left, letterboxed.top] * 2, np.float32)
     size = np.array([letterboxed.width, letterboxed.height] * 2, np.float32)

@@ -16,9 +16,10 @@ ssd       four: boxes [1, N, 4], classes [1, N],   boxes are top, left, bottom, 
           scores [1, N], count [1]                 TensorFlow's detection models and TFLite's post-processing.
                                                    Recognized by `box`, `class`, `score`, `num` or `count` in names,
                                                    else read in this order
-nanodet   for each stride [1, n, C] and            scores, and the likelihoods that each side (left, top, right, bottom)
-          [1, n, 4*(R+1)]; or both side by side    is 0 to R strides from the cell's reference point: its center
-          in one [1, N, C+4*(R+1)]                 (NanoDet) or, in one output, its corner (NanoDet-Plus)
+nanodet   for each stride [1, n, C] and            class scores, and a distribution of the distances from a
+          [1, n, 4*(R+1)]; or both side by side    reference point to each side (left, top, right, bottom): the
+          in one [1, N, C+4*(R+1)]                 likelihoods of 0 to R strides. The point is the center of the cell
+                                                   (NanoDet) or, in one output, its corner (NanoDet-Plus)
 ========  =======================================  ==================================================================
 """
 
@@ -39,14 +40,15 @@ from lightmeter.service.backends.onnx_models.settings import DetectorFormat
 
 BOX_VALUES: Final = 4
 YOLOV10_VALUES: Final = 6
-"""Values of a row of `yolov10`: left, top, right, bottom, score, class."""
+"""Number of values for each box in the format `yolov10`: left, top, right, bottom, score, class."""
 
 SSD_OUTPUTS: Final = 4
 SSD_WORDS: Final = (("box",), ("class",), ("score",), ("num", "count"))
 
 NANODET_PLUS_STRIDES: Final = (8, 16, 32, 64)
 NANODET_STEPS: Final = range(2, 34)
-"""Allowed R + 1; published models have 8 or 11."""
+"""Allowed values of R + 1: how many distances, 0 to R strides, NanoDet distinguishes between a cell's reference
+point and a side of its box. Published models have 8 or 11."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ DetectionDecoder: TypeAlias = Callable[[ModelOutputs], Candidates]
 
 
 def detect_format(names: Sequence[str], outputs: ModelOutputs, classes: int) -> DetectorFormat:
-    """Recognize the format of a detector's outputs by their shapes.
+    """Return the format of a detector's outputs, recognized by their shapes.
 
     Args:
         names: Names of the outputs.
@@ -162,7 +164,10 @@ def _yolov10(outputs: ModelOutputs) -> Candidates:
 
 
 def _ssd_order(names: Sequence[str], outputs: ModelOutputs) -> tuple[int, ...]:
-    """Return the indices of an SSD detector's boxes, classes, scores and count in `outputs`: by name, else 0 to 3."""
+    """Return the positions in `outputs` of an SSD detector's boxes, classes, scores and count, in this order.
+
+    The outputs are recognized by words in their `names`. If this fails, the positions are 0, 1, 2 and 3.
+    """
     order = tuple(
         next((index for index, name in enumerate(names) if any(word in name.lower() for word in words)), -1)
         for words in SSD_WORDS
@@ -181,9 +186,10 @@ def _ssd(outputs: ModelOutputs, *, order: tuple[int, ...], size: tuple[int, int]
 
 
 def _score_distance_pairs(outputs: ModelOutputs, classes: int) -> list[tuple[NDArray[Any], NDArray[Any]]] | None:
-    """Return (class scores, side distances) of each of NanoDet's output grids, finest first; None: not NanoDet.
+    """Return a pair (class scores, side distances) for each output grid of a NanoDet detector, finest grid first.
 
-    `outputs` are all outputs of a detector for one picture; `classes` is the number of class names.
+    Return None if the outputs do not have the format of NanoDet. `outputs` are all outputs of a detector for one
+    picture; `classes` is the number of class names.
     """
     by_cells: dict[int, list[NDArray[Any]]] = {}
     for output in outputs:
@@ -201,7 +207,9 @@ def _score_distance_pairs(outputs: ModelOutputs, classes: int) -> list[tuple[NDA
 
 
 def _nanodet_strides(outputs: ModelOutputs, classes: int, size: tuple[int, int]) -> tuple[int, ...] | None:
-    """Return the cell width, in input pixels, of each of NanoDet's output grids, finest first; None: not NanoDet.
+    """Return the cell width, in input pixels, of each output grid of a NanoDet detector, finest grid first.
+
+    Return None if the outputs do not have the format of NanoDet.
 
     Args:
         outputs: Outputs for a test picture.
@@ -242,9 +250,10 @@ def _nanodet(outputs: ModelOutputs, *, classes: int, size: tuple[int, int], stri
 
 
 def _cell_points(width: int, height: int, stride: int, offset: float) -> Floats:
-    """Return the corner (`offset` 0) or center (0.5) of each cell of an output grid, `(n, 2)`, in pixels of the input.
+    """Return a reference point for each cell of an output grid, as x and y in pixels of the input, `(n, 2)`.
 
-    `width` and `height` are the size of the input; a cell is `stride` pixels wide and high.
+    The point is the upper left corner of the cell if `offset` is 0, and its center if `offset` is 0.5. `width` and
+    `height` are the size of the input; a cell is `stride` pixels wide and high.
     """
     columns, rows = -(-width // stride), -(-height // stride)
     x, y = np.meshgrid(np.arange(columns), np.arange(rows))

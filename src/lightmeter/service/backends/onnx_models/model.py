@@ -23,13 +23,14 @@ from lightmeter.service.backends.onnx_session import open_session
 ModelOutputs: TypeAlias = Sequence[NDArray[Any]]
 
 DIGEST_DIGITS: Final = 12
-"""Hexadecimal digits of the SHA-256 in the name of a model."""
+"""Number of hexadecimal digits of the SHA-256 in the name of a model."""
 
 
 def check_model_file(path: Path) -> tuple[Path, ...]:
-    """Check an ONNX file; return the other files, sorted, that hold weights of the model (external data).
+    """Check an ONNX file; return the sorted paths of the other files that hold the model's weights (external data).
 
-    These files must be in the folder of the model: onnxruntime 1.20 would read any path that the model names.
+    These files must be in the folder of the model. Without this rule, onnxruntime 1.20 would read any path that the
+    model names.
 
     Raises:
         SettingsError: the file is missing or not an ONNX model, or its external data are missing or in another folder.
@@ -130,7 +131,7 @@ class OnnxModel:
         return [self.run(canvas) for canvas in (np.zeros(shape, np.uint8), np.full(shape, 128, np.uint8), noise)]
 
     def output_index(self, name: str | None) -> int:
-        """Return the index of the output `name`; if `name` is None, that of the only output.
+        """Return the index of the output `name`; None means the model's only output.
 
         Raises:
             SettingsError: there is no output of that name, or `name` is None and there are several outputs.
@@ -159,14 +160,14 @@ class OnnxModel:
         return values.reshape(-1).astype(np.float32)
 
     def labels(self, configured: tuple[str, ...] | Path | None, base_dir: Path) -> dict[int, str]:
-        """Return class names by index: those in the settings, else those in the model's metadata.
+        """Return class index → class name, from the settings or, if they name no classes, from the model's metadata.
 
         Args:
             configured: The setting `labels`: names, the path of a file with names, or None if it is not set.
             base_dir: Folder that relative paths start from.
 
         Raises:
-            SettingsError: there are no names, or one is empty.
+            SettingsError: there are no names, a name is empty, or an index is below 0.
         """
         if isinstance(configured, Path):
             labels = read_labels_file(base_dir / configured)
@@ -182,7 +183,10 @@ class OnnxModel:
         return labels
 
     def _metadata_labels(self) -> dict[int, str]:
-        """Return the class names by index, from the entry `names` of the model's metadata; empty if it is invalid."""
+        """Return class index → class name, from the entry `names` of the model's metadata.
+
+        The result is empty if this entry is missing or invalid.
+        """
         try:
             names = ast.literal_eval(self._session.get_modelmeta().custom_metadata_map.get("names", ""))
             by_index = names if isinstance(names, Mapping) else dict(enumerate(names))

@@ -33,12 +33,12 @@ DTYPES: Final[dict[str, type[np.float32 | np.float16 | np.uint8]]] = {
 CHANNELS: Final = 3
 
 AXES: Final = 4
-"""Axes of the input: batch, height, width, color channels, in any order."""
+"""Number of axes of the input: batch, height, width and color channels, in any order."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInput:
-    """Conversion of a picture to the input of a model.
+    """Converter of a picture to the input of a model.
 
     Attributes:
         name: Name of the input.
@@ -71,8 +71,8 @@ class ModelInput:
     def fit(self, picture: RGB) -> LetterboxedImage:
         """Resize a picture to the model's input; return the result, and the rectangle in it that shows the picture.
 
-        The rectangle is smaller than the result if the setting `resize` adds grey borders (`letterbox`).
-        `picture` may be the original or a copy that `transform` has shrunk.
+        If the setting `resize` is `letterbox`, the result has grey borders around this rectangle. Otherwise, the
+        rectangle is the whole result. `picture` may be the original or a copy that `transform` has shrunk.
         """
         resized = transform_array(picture, self.transform)
         if self.resize == "letterbox":
@@ -87,7 +87,8 @@ class ModelInput:
     def tensor(self, canvas: RGB) -> NDArray[np.generic]:
         """Convert `canvas`, a picture of the input's size, to a batch of one, with axes in the order of `layout`.
 
-        Pixel values are scaled and normalized as the settings say; a uint8 input gets them unchanged.
+        Pixel values are scaled and normalized as the settings say. If the input's numbers are uint8, the values are not
+        changed.
         """
         ordered = canvas[..., ::-1] if self.settings.channels == "bgr" else canvas
         if self.dtype is np.uint8:
@@ -102,11 +103,11 @@ class ModelInput:
 
 
 def read_input(name: str, type_: str, shape: Sequence[int | str | None], settings: OnnxModelSettings) -> ModelInput:
-    """Return a converter of pictures to the input of a model, which the model and the operator's settings describe.
+    """Return a converter of pictures to a model's input, made from the input's properties and the operator's settings.
 
     Args:
         name: Name of the input.
-        type_: Type of its numbers, as onnxruntime writes it.
+        type_: Type of the input's numbers, as onnxruntime writes it.
         shape: Length of each axis; a text or None means a variable length.
         settings: The operator's settings; they must contain the size if `shape` has variable lengths.
 
@@ -146,9 +147,10 @@ def read_input(name: str, type_: str, shape: Sequence[int | str | None], setting
 def _input_size(
     width: int | str | None, height: int | str | None, settings: OnnxModelSettings, description: str
 ) -> tuple[int, int]:
-    """Return width and height of a model's input, in pixels, from the settings or else from the input's shape.
+    """Return width and height of a model's input, in pixels.
 
-    `description` names the input in error messages.
+    They come from the setting `size` or, if it is not set, from `width` and `height` of the input's shape, where a text
+    or None means a variable length. `description` names the input in error messages.
 
     Raises:
         SettingsError: the size is unknown, or the settings contradict the shape.

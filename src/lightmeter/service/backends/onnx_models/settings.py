@@ -26,7 +26,7 @@ OnnxModelKind = Literal["onnx-classifier", "onnx-detector", "onnx-embedding"]
 DetectorFormat = Literal["yolov5", "yolov8", "yolov10", "ssd", "nanodet"]
 
 MAX_INPUT_SIDE: Final = 4096
-"""Longest side of a model's input, in pixels."""
+"""Largest allowed width or height in the setting `size`, in pixels."""
 
 
 def _repeat_for_channels(value: Any) -> Any:
@@ -52,27 +52,31 @@ class OnnxModelSettings(BaseModel):
             `names` of the model's metadata, which Ultralytics exports have.
         feature: For a classifier: `tags`, or `nsfw` with numeric scores.
         size: Width and height of the input, in pixels; by default those of the model's input.
-        resize: `crop` takes the center, `stretch` changes the proportions, `letterbox` adds grey borders.
-            By default letterbox for detectors and crop for others.
-        crop_share: For `crop`: fraction of the picture's shorter side, above 0, at most 1. 0.875 is common (224 of 256
-            pixels).
-        fill: For `letterbox`: grey level of the padding, 0 to 255.
+        resize: `crop` takes the center, `stretch` changes the proportions, `letterbox` adds grey borders. By default
+            `letterbox` for detectors and `crop` for other models.
+        crop_share: For `crop`: side of the crop as a fraction of the picture's shorter side, above 0, at most 1. 0.875
+            is common (224 of 256 pixels).
+        fill: For `letterbox`: grey level of the borders, 0 to 255.
         layout: Order of the input's axes; by default detected: the axis of length 3 holds the channels.
         channels: Order of the color channels.
-        scale: Factor of the pixel values; by default 1/255, and 1 for an input of integers.
-        mean: Subtracted after scaling, in the order of `channels`; one number is used for all three.
-        std: Divisor after subtraction; one number is used for all three.
-        output: Name of the output of a classifier or an embedding; required only if there are several.
-        activation: Function that converts outputs to scores. By default none if the outputs are within 0 and 1 on three
-            test pictures; else softmax for classifiers (with a single output: sigmoid) and sigmoid for detectors.
+        scale: Factor by which pixel values are multiplied; by default 1/255, and 1 for an input of integers.
+        mean: Number that is subtracted after scaling, for each channel in the order of `channels`; a single number is
+            used for all three.
+        std: Divisor after the subtraction, for each channel in the order of `channels`; a single number is used for all
+            three.
+        output: Name of the output of a classifier or an embedding; required only if the model has several outputs.
+        activation: Function that converts outputs to scores. By default `none` if the outputs for three test pictures
+            are within 0 and 1. Otherwise by default `softmax` for classifiers with several classes, and `sigmoid` for
+            detectors and for classifiers with a single output.
         top: Maximum number of tags for one picture.
-        threshold: Lowest score, before `decision_threshold` rescales it, of a returned tag or box; by default 0.01 for
-            classifiers, 0.25 for detectors.
-        decision_threshold: Score that becomes 0.9, the default minimum score (`tag_score`) of requests. The odds of
-            other scores are multiplied alike (`backends.rescale_score`). By default 0.9, which changes nothing.
+        threshold: Lowest score of a returned tag or box, before `decision_threshold` rescales the score; by default
+            0.01 for classifiers, 0.25 for detectors.
+        decision_threshold: Score of the model that is returned as 0.9, the default minimum score (`tag_score`) of
+            requests. All other scores are rescaled with it (`backends.rescale_score`). By default 0.9, which changes
+            nothing.
         format: For a detector: format of its outputs (`detections`); by default detected from their shapes.
-        iou: For a detector: intersection over union above which, of two boxes of one class, the one with the lower
-            score is dropped.
+        iou: For a detector: largest allowed intersection over union of two boxes of one class. If it is larger, the box
+            with the lower score is dropped.
         price: Credits for each image or video frame, with at most three decimal places.
         licence: License of the model, free text.
         description: What the model recognizes, free text.
@@ -132,7 +136,9 @@ class OnnxModelSettings(BaseModel):
         return "embeddings" if self.kind == "onnx-embedding" else self.feature
 
     def missing_file(self, base_dir: Path) -> str | None:
-        """Return a sentence that names the first missing file, model or labels; None if no file is missing.
+        """Return a sentence that names the first missing file: that of the setting `model` or that of `labels`.
+
+        Return None if no file is missing.
 
         Args:
             base_dir: Folder of the settings file, from which relative paths start.
@@ -145,10 +151,10 @@ class OnnxModelSettings(BaseModel):
 
 
 def read_labels_file(path: Path) -> dict[int, str]:
-    """Read class names by index from a file.
+    """Read class names from a file; return class index → class name.
 
-    A `.json` file holds a list of names, or an object index → name that may leave indices out. Any other file
-    has one name a line, the first for index 0; empty lines at its end are ignored.
+    A `.json` file holds a list of names, or an object whose keys are indices and whose values are names; the object may
+    leave indices out. Any other file has one name a line, the first for index 0; empty lines at its end are ignored.
 
     Raises:
         SettingsError: the file cannot be read or holds no names.

@@ -13,32 +13,35 @@ from typing import Any, Final
 import orjson
 
 MAX_MESSAGE_CHARS: Final = 200
-"""Longest quote of a provider in an error message, in characters: enough for a sentence, too short for an HTML page."""
+"""Maximum length, in characters, of a provider's message that an error message quotes; a longer one is cut. It is
+enough for a sentence, and too short for an HTML page."""
 
 _MIN_SECRET_CHARS: Final = 4
-"""Shortest string that is removed as a key; a shorter one could be part of an ordinary word."""
+"""Secrets shorter than this, in characters, are not removed from messages: they could be part of an ordinary word."""
 
 _MAX_SCANNED_CHARS: Final = 4000
-"""Length to which a text is cut before the search for secrets, whose time grows with the square of the length."""
+"""Maximum length, in characters, of a text that is searched for secrets. A longer text is cut first, because the
+time of the search grows with the square of the length."""
 
 _OVERLOADED: Final = 529
-"""Anthropic's status for "overloaded"; treated as 429."""
+"""Anthropic's HTTP status for "overloaded"; treated as 429 (too many requests)."""
 
 _TOO_MANY_REQUESTS: Final = 429
 _REQUEST_TIMEOUT: Final = 408
 
 _TRANSIENT_STATUSES: Final = frozenset({409, 425})
-"""Statuses below 500 after which the same call may succeed: conflict, too early."""
+"""HTTP statuses from 400 to 499 after which the same call may succeed later: 409 (conflict), 425 (too early)."""
 
 _OUT_OF_QUOTA: Final = re.compile(rb"insufficient_quota|spend_limit_reached")
-"""Error codes of status 429 for an account without money (OpenAI, Anthropic), for which no pause helps. The code
-decides, not the message: Gemini uses the same message for limits that are renewed each minute."""
+"""Error codes with which OpenAI and Anthropic say, under status 429, that the account has no money left. No pause
+helps then. The message does not decide, because Gemini uses the same message for limits that are renewed each
+minute."""
 
 _URL: Final = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s\"'<>]+", re.IGNORECASE)
 _SECRET: Final = re.compile(
     r"\bbearer\s+\S+|\b(?:sk|xai|gsk|jina|org|proj|key)[-_][\w*.-]{6,}|\bAIza[\w*-]{10,}|\S*\*{3,}\S*", re.IGNORECASE
 )
-"""Texts that look like a key, a partly masked key, or the name of an account."""
+"""Matches texts that look like a key, a partly masked key, or the name of an account."""
 
 _NEXT_STEPS: Final = {
     **dict.fromkeys((301, 302, 307, 308), "redirects are not followed; the operator must check the base URL"),
@@ -46,14 +49,18 @@ _NEXT_STEPS: Final = {
     403: "the operator must check the provider's key",
     404: "the operator must check the name of the model and the base URL",
 }
-"""Advice by HTTP status."""
+"""HTTP status → advice that is added to the error message."""
 
 
 class FailureKind(StrEnum):
     """Reason why a call of a provider failed; also the label of the error metric.
 
-    `THROTTLED`: rate limit. `TIMEOUT`: no answer in time. `REFUSED`: the provider rejected the request. `BROKEN`: no
-    connection, or an error on the provider's side. `MALFORMED`: the answer cannot be used.
+    Attributes:
+        THROTTLED: The provider limits the rate of calls.
+        TIMEOUT: No answer came in time.
+        REFUSED: The provider rejected the request.
+        BROKEN: There was no connection, or an error on the provider's side.
+        MALFORMED: The answer cannot be used.
     """
 
     THROTTLED = "throttled"
@@ -70,7 +77,7 @@ class CallFailed(Exception):
         kind: Reason of the failure.
         message: Details: the provider's own text, or the error of the connection.
         is_transient: Whether the same call may succeed later.
-        retry_after_s: Seconds to wait before the next call, as the provider requests; None if it requests none.
+        retry_after_s: Seconds for which the provider asks to wait before the next call; None if it asks for no wait.
     """
 
     def __init__(
@@ -86,7 +93,8 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     """Return `text` as one printable line of at most `MAX_MESSAGE_CHARS`, without secrets and URLs.
 
     `…` replaces each URL, each text that looks like an API key or an account name (such as `sk-…`, `org-…`), and each
-    of `secrets` with at least four characters: a shorter one could be part of an ordinary word.
+    of `secrets`. Secrets with fewer than four characters are not replaced, because they could be part of an ordinary
+    word.
     """
     for secret in secrets:
         if len(secret) >= _MIN_SECRET_CHARS:
@@ -117,7 +125,7 @@ def retry_after_s(headers: Mapping[str, str], body: object, now_s: float) -> flo
     Args:
         headers: Headers of the answer, with lowercase names. `retry-after-ms` has priority over `retry-after` (RFC
             9110, section 10.2.3).
-        body: Decoded body; a `google.rpc.RetryInfo` in it counts if no header has a valid wait.
+        body: Decoded body of the answer. Its `google.rpc.RetryInfo` counts only if no header has a valid wait.
         now_s: Current time in seconds since 1970, because `retry-after` may be a date.
     """
     hints = ((headers.get("retry-after-ms"), 0.001), (headers.get("retry-after"), 1.0), (_google_delay(body), 1.0))
@@ -141,9 +149,10 @@ def _parse_wait_s(hint: str, now_s: float) -> float | None:
 
 
 def _google_delay(body: object) -> str:
-    """Return the seconds that Google asks to wait, as text; empty if the error body names none.
+    """Return the number of seconds that Google asks to wait, as text; empty if `body` names none.
 
-    Example: `24` for `{"error": {"details": [{"retryDelay": "24s"}]}}`, or for a list that starts with this object.
+    `body` is the decoded body of an error. Example: the result is `24` for
+    `{"error": {"details": [{"retryDelay": "24s"}]}}`, and for a list that starts with this object.
     """
     first = body[0] if isinstance(body, list) and body else body
     error = first.get("error") if isinstance(first, dict) else None
@@ -158,8 +167,8 @@ def _google_delay(body: object) -> str:
 def http_failure(status: int, headers: Mapping[str, str], content: bytes, now_s: float) -> CallFailed:
     """Convert a provider's HTTP answer with a status other than 200 to a `CallFailed`, which the caller raises.
 
-    The header `x-should-retry: true` or `false` (OpenAI, Anthropic) decides whether a later call may succeed;
-    without it, the status decides.
+    Whether a later call may succeed is decided by the header `x-should-retry: true` or `false` (OpenAI, Anthropic) or,
+    without it, by the status.
 
     Args:
         status: HTTP status.

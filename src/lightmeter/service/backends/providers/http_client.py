@@ -17,10 +17,11 @@ from lightmeter.service.backends.providers.failures import CallFailed, FailureKi
 from lightmeter.service.backends.providers.provider import ProviderSettings
 
 MAX_ANSWER_BYTES: Final = 32 * 2**20
-"""Longest answer of a vision provider, in bytes; the longest one measured, for a page full of text, has under 2 MB."""
+"""Maximum length of a vision provider's answer, in bytes; a call with a longer answer fails. The longest measured
+answer, for a page full of text, had under 2 MB."""
 
 MAX_CONNECT_S: Final = 10.0
-"""Longest wait for a connection, in seconds."""
+"""Maximum time to open a connection to a provider, in seconds."""
 
 _OK: Final = 200
 
@@ -56,7 +57,7 @@ def open_client(settings: ProviderSettings, headers: Mapping[str, str] | None = 
 
 @cache
 def _certificates() -> ssl.SSLContext:
-    """Return a TLS context with the trusted certificates, shared by all clients: reading them takes 30 ms."""
+    """Return a TLS context with the trusted certificates. All clients share it, because reading them takes 30 ms."""
     return httpx2.create_ssl_context(trust_env=False)
 
 
@@ -70,9 +71,9 @@ def read_body(response: httpx2.Response, deadline: float, max_bytes: int) -> byt
 
     Args:
         response: Answer whose body is not read yet.
-        deadline: Time on the clock `time.monotonic` by which the whole body must have arrived; the timeout of the
-            client limits only each single read.
-        max_bytes: Longest body, in bytes.
+        deadline: Time on the clock `time.monotonic` by which the whole body must have arrived. It is needed because the
+            timeout of the client limits only each single read.
+        max_bytes: Maximum length of the body, in bytes.
 
     Raises:
         CallFailed: the body takes too long or is too long.
@@ -91,7 +92,7 @@ def decode_json(body: bytes, kind: type[T]) -> T:
     """Decode a JSON body as a value of the type `kind`.
 
     Raises:
-        CallFailed: the body is not JSON, or not of that type.
+        CallFailed: the body is not JSON, or its content does not fit `kind`.
     """
     try:
         return msgspec.json.decode(body, type=kind)
@@ -104,7 +105,7 @@ def translate_errors(timeout_s: float) -> Iterator[None]:
     """Convert every exception that the `with` block raises, such as those of an SDK, to `CallFailed`.
 
     Args:
-        timeout_s: Longest time for the call, in seconds; the message of a timeout names it.
+        timeout_s: Time limit of the call, in seconds. It is only named in the message of a timeout.
 
     Raises:
         CallFailed: the call failed.
@@ -120,8 +121,8 @@ def translate_errors(timeout_s: float) -> Iterator[None]:
 def _to_call_failed(error: Exception, timeout_s: float) -> CallFailed:
     """Convert an exception of a provider call to `CallFailed`.
 
-    The kind of failure follows from the HTTP answer that the exception holds; without one, from the exception's type.
-    `timeout_s` was the longest time for the call, in seconds; the message of a timeout names it.
+    If the exception holds an HTTP answer, this answer decides the kind of failure; otherwise, the type of the exception
+    does. `timeout_s` is the time limit of the call, in seconds; it is only named in the message of a timeout.
     """
     response = getattr(error, "response", None)
     if isinstance(response, httpx2.Response):

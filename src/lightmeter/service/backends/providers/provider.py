@@ -1,4 +1,4 @@
-"""Description of a provider, the settings of its adapter (the class that calls it), and the metrics of the calls."""
+"""Description of a provider, settings of its adapter (the class that calls the provider), and metrics of the calls."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from typing import Final, Protocol
 from pydantic import SecretStr
 
 DEFAULT_CONCURRENCY: Final = 8
-"""Default number of simultaneous calls of one provider."""
+"""Default maximum number of simultaneous calls of one provider."""
 
 DEFAULT_TIMEOUT_S: Final = 60.0
 """Default timeout of one call, in seconds; a language model takes 2 to 20 seconds for a description."""
 
 DEFAULT_ATTEMPTS: Final = 4
-"""Default number of calls for one picture: the first, and three more after throttling or a transient error."""
+"""Default maximum number of calls for one picture: the first, and up to three more after throttling or a transient
+error."""
 
 DEFAULT_DEADLINE_S: Final = 180.0
-"""Longest time for one picture with all calls and pauses, in seconds."""
+"""Default time limit for one picture, with all its calls and pauses, in seconds."""
 
 DEFAULT_MAX_PAUSE_S: Final = 60.0
-"""Longest pause before another call, in seconds; most providers renew their limits each minute."""
+"""Default maximum pause before another call, in seconds; most providers renew their limits each minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Usage:
     """Tokens and cost of one successful call of a provider.
 
     Attributes:
-        model: Model that the answer names, or the requested one.
+        model: Model that the provider's answer names; if it names none, the model that was requested.
         input_tokens: Tokens of prompt and picture; None if the provider does not count them.
         output_tokens: Tokens of the answer; None if the provider does not count them.
         usd: Cost in US dollars by the provider's published price; None if unknown.
@@ -44,7 +45,7 @@ class Usage:
 
 
 class ProviderMetrics(Protocol):
-    """Protocol of the object that counts calls of providers; its methods are called from any thread."""
+    """Protocol of an object that counts calls of providers. Several threads may call its methods at once."""
 
     def provider_usage(self, backend: str, usage: Usage) -> None:
         """Count one successful call of a provider by the back end named `backend`, with its tokens and cost."""
@@ -78,15 +79,19 @@ class Provider:
         adapter: `package.module:Class`, not imported yet. `Class(settings)`, with `ProviderSettings`, creates the back
             end.
         features: Features that the adapter offers.
-        model: Default model; None: the operator must set one.
-        base_url: Base URL of the provider's API; None: the operator must set one.
-        base_url_variable: Environment variable that overrides the base URL; None: only the settings can.
-        key_variable: Environment variable with the key; None: no key is needed.
-        secret_variable: Environment variable with the second half of a key; None: the key has one part.
-        option_variables: Option of the adapter → environment variable that sets the option, unless it is empty.
-        key_option: Option that replaces the key, such as the file of a service account; None: there is none.
-        extra: Name of the optional dependencies (extra) of lightmeter that the adapter needs; None: none.
-        package: Module that the extra installs; None without an extra.
+        model: Default model. None means that the operator must set one. Empty means that the provider has no choice of
+            models.
+        base_url: Base URL of the provider's API; None means that the operator must set it.
+        base_url_variable: Environment variable that overrides `base_url`; None means that only the settings can.
+        key_variable: Environment variable that holds the key; None means that no key is needed.
+        secret_variable: Environment variable that holds the second half of the key; None means that the key has one
+            part.
+        option_variables: Option of the adapter → environment variable that sets this option. An empty variable has no
+            effect.
+        key_option: Option that can replace the key, such as the file of a service account; None means that there is no
+            such option.
+        extra: Optional dependencies (extra) of lightmeter that the adapter needs; None means that it needs none.
+        package: Module that the extra installs; None if there is no extra.
         options: Default `options` of the adapter; the operator's options override them key by key.
     """
 
@@ -106,7 +111,10 @@ class Provider:
 
     @property
     def is_installed(self) -> bool:
-        """Whether the package that the adapter needs is installed; it is not imported."""
+        """Whether the package that the adapter needs is installed; true if the adapter needs none.
+
+        The check does not import the package.
+        """
         return self.package is None or find_spec(self.package.partition(".")[0]) is not None
 
 
@@ -146,5 +154,5 @@ class ProviderSettings:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Key and second half of the key, as far as they are set; no message may show them."""
+        """The key and its second half, if they are set. No message may show them."""
         return tuple(key.get_secret_value() for key in (self.api_key, self.api_secret) if key is not None)

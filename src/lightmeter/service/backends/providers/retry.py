@@ -1,6 +1,6 @@
-"""Retries of provider calls after throttling and transient errors, with limits on their number and time.
+"""Repeats provider calls after throttling and transient errors, with limits on their number and time.
 
-The SDKs' own retries are switched off: they would not hold back other threads after throttling, and the sum of their
+The SDKs' own retries are switched off. They would not hold back other threads after throttling, and the sum of their
 calls and pauses would have no limit.
 """
 
@@ -17,10 +17,12 @@ from lightmeter.service.backends.providers.failures import CallFailed, FailureKi
 from lightmeter.service.backends.providers.provider import ProviderSettings
 
 FIRST_PAUSE_S: Final = 0.5
-"""Pause after the first failure if the provider names none, in seconds; it doubles after each further failure."""
+"""Pause after the first failed call of a picture, in seconds, if the provider requests no pause. It doubles after
+each further failed call."""
 
 JITTER: Final = 0.25
-"""Each pause is up to this fraction longer, at random, so that calls that failed together are not repeated together."""
+"""Each pause is made longer by a random fraction between 0 and this. Otherwise, calls that failed together would
+also be repeated together."""
 
 T = TypeVar("T")
 
@@ -34,16 +36,16 @@ _SENTENCES: Final = {
 
 
 class Retrier:
-    """Repeats failed calls of one provider; shared by all threads that call it.
+    """Repeats failed calls of one provider. All threads that call this provider share one `Retrier`.
 
-    If a call fails because of the provider's rate limit, or the provider requests a pause, all threads wait before
-    their next call: for the requested time or, if there is none, for `FIRST_PAUSE_S`, doubled with each attempt of the
-    failed call; at most `max_pause_s` of the settings.
+    All threads wait before their next call if one call fails because of the provider's rate limit, or if the provider
+    requests a pause. They wait for the requested time. If no time is requested, they wait for `FIRST_PAUSE_S`, doubled
+    for each earlier failed attempt of the same call. The wait is at most `max_pause_s` of the settings, plus jitter.
 
     Args:
         settings: Limits, keys, and the metrics that count failures.
-        secrets: Further strings, beside the keys, that no message may show.
-        monotonic: Monotonic clock, in seconds.
+        secrets: Strings that no message may show, in addition to the keys.
+        monotonic: Returns the time of a monotonic clock, in seconds.
         sleep: Waits for a number of seconds.
         uniform: Returns a random number between two bounds.
     """
@@ -66,11 +68,14 @@ class Retrier:
         self._not_before = 0.0
 
     def deadline(self) -> float:
-        """Return the time on the clock `monotonic` by which a picture must be analyzed if its first call starts now."""
+        """Return the time by which a picture must be analyzed if its first call starts now.
+
+        The time is in seconds on the clock `monotonic`.
+        """
         return self._monotonic() + self._settings.deadline_s
 
     def run(self, call: Callable[[float], T], deadline: float) -> T:
-        """Return the result of `call`, which is repeated after transient failures, while attempts and time are left.
+        """Return the result of `call`. Repeat the call after transient failures, while attempts and time are left.
 
         Args:
             call: Makes one call; its argument is the longest time that the call may take, in seconds.
@@ -94,10 +99,10 @@ class Retrier:
             self._sleep(pause_s)
 
     def _wait_while_throttled(self, deadline: float) -> float:
-        """Wait while the provider limits the rate; return the seconds left until the deadline, more than 0.
+        """Wait as long as the rate limit holds back all threads; return the seconds left until `deadline`, above 0.
 
         Raises:
-            BackendError: the wait, or the time used before, reaches the deadline.
+            BackendError: the wait would reach the deadline, or the deadline has already passed.
         """
         while (wait_s := self._throttled_for_s()) > 0:
             pause_s = self._with_jitter(wait_s)
@@ -114,9 +119,10 @@ class Retrier:
             return self._not_before - self._monotonic()
 
     def _pause_after(self, failure: CallFailed, attempt: int) -> float | None:
-        """Record a failed call; return the seconds to wait before the next call, or None if no call may follow.
+        """Record a failed call; return the seconds to wait before the call is repeated.
 
-        `attempt` is 1 if the first call failed, 2 if its first repetition failed, and so on.
+        Return None if the call must not be repeated. `attempt` is 1 if the first call failed, 2 if its first repetition
+        failed, and so on.
         """
         settings = self._settings
         settings.metrics.provider_error(settings.name, failure.kind)

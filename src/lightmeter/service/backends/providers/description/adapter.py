@@ -28,20 +28,23 @@ from lightmeter.service.backends.providers.retry import Retrier
 from lightmeter.wire.response import Description, Entries
 
 TRANSFORM: Final = FitWithin(1024)
-"""Transform of sent pictures: providers shrink larger pictures anyway, and tokens grow with the pixels."""
+"""How pictures are shrunk before they are sent: providers shrink larger pictures anyway, and tokens grow with the
+pixels."""
 
 JPEG_QUALITY: Final = 90
 """JPEG quality of sent pictures, 1 to 95."""
 
 MAX_TOKENS: Final = 2048
-"""Default token limit of an answer: about 1,500 words, or fewer with the model's reasoning."""
+"""Default token limit of an answer. It is enough for about 1,500 words, or for fewer words if the model reasons
+first."""
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-"""Control characters except tab and newline, which some databases reject in JSON."""
+"""Control characters that are removed from descriptions: all except tab and newline. Some databases reject them in
+JSON."""
 
 
 MAX_ANSWER_BYTES: Final = 4 * 2**20
-"""Longest answer, in bytes; a description takes some thousand bytes."""
+"""Maximum length of an answer, in bytes; a call with a longer answer fails. A description takes some thousand bytes."""
 
 _ALLOWED_HEADERS: Final = frozenset(
     {
@@ -49,9 +52,10 @@ _ALLOWED_HEADERS: Final = frozenset(
         *("transfer-encoding", "user-agent", "x-stainless-raw-response"),
     }
 )
-"""Headers of the SDKs that are sent. The SDKs would add a description of this machine and, from environment variables
-that may be meant for another program, names of accounts and any other headers. The SDKs need the
-last allowed one themselves: they read it back from the request."""
+"""Headers that are sent if an SDK sets them; all other headers of an SDK are removed. The SDKs would add a
+description of this machine. From environment variables that may be meant for another program, they would also add
+names of accounts and any other headers. `x-stainless-raw-response` is kept because the SDKs read it back from the
+request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,7 @@ class TokenCounts:
     Attributes:
         input: Tokens of prompt and picture, including those from the provider's cache; None if not counted.
         output: Tokens of the answer, including reasoning; None if not counted.
-        cached: Input tokens from the provider's cache, which cost less.
+        cached: How many of the input tokens came from the provider's cache; they cost less.
     """
 
     input: int | None = None
@@ -70,12 +74,15 @@ class TokenCounts:
 
 
 def load_prices() -> None:
-    """Import the price list (package `genai-prices`) of language models in advance: this takes about half a second."""
+    """Import the price list of language models (package `genai-prices`) before the first call needs it.
+
+    The import takes about half a second.
+    """
     import genai_prices.data  # noqa: F401, PLC0415 (slow; needed for provider calls only)
 
 
 def cost_usd(base_url: str, model: str, tokens: TokenCounts) -> Decimal | None:
-    """Return the cost of a call in US dollars.
+    """Return the cost of a call in US dollars, by published prices.
 
     Args:
         base_url: Base URL of the call; a model's price depends on the provider.
@@ -83,7 +90,8 @@ def cost_usd(base_url: str, model: str, tokens: TokenCounts) -> Decimal | None:
         tokens: Token counts of the call.
 
     Returns:
-        The cost; None if the model has no known price, or the tokens were not counted.
+        The cost; None if the model has no known price, the tokens were not counted, or the counts contradict each
+        other.
     """
     from genai_prices import Usage, calc_price  # noqa: PLC0415 (slow; needed for provider calls only)
 
@@ -107,9 +115,9 @@ class DescriptionAdapter(ABC):
     """Base class of back ends in which a provider's language model describes pictures, one picture in each call.
 
     Args:
-        settings: Name of the back end; the provider's address, model, key and limits. Each item of
-            `settings.options` becomes a field of the body sent to the provider: a JSON value, or text if it is not
-            JSON. An empty option adds no field; so the operator can remove a default option of the provider.
+        settings: Name of the back end; the provider's address, model, key and limits. Each item of `settings.options`
+            becomes a field of the body sent to the provider: a JSON value, or text if it is not JSON. An empty option
+            adds no field; in this way, the operator can remove a default option of the provider.
         credentials: Headers that carry the key.
 
     Attributes:
@@ -141,11 +149,11 @@ class DescriptionAdapter(ABC):
         self.client.close()
 
     def analyze(self, pictures: Sequence[RGB], features: frozenset[str], options: AnalysisOptions) -> list[Entries]:
-        """Return the description of each picture, in order; the provider is called once for each picture.
+        """Return the description of each picture, in order. Each call of the provider is for one picture.
 
         Args:
             pictures: Height x width x 3, RGB.
-            features: Requested features; without `descriptions`, the results are empty.
+            features: Requested features; without `descriptions`, the results are empty and the provider is not called.
             options: Role, language and prompt.
 
         Raises:
@@ -184,7 +192,8 @@ class DescriptionAdapter(ABC):
     def send(self, jpeg: bytes, prompt: str, timeout_s: float) -> Iterator[httpx2.Response]:
         """Ask the provider with `prompt` to describe the picture `jpeg`; yield the answer before its body is read.
 
-        The call is not repeated. `timeout_s` limits each operation of it, such as connecting or a read, in seconds.
+        The call is not repeated. `timeout_s` is the limit, in seconds, for each step of the call, such as connecting or
+        a single read.
         """
 
     @abstractmethod
@@ -201,14 +210,20 @@ class DescriptionAdapter(ABC):
 
 
 def token_count(usage: object, *path: str) -> int | None:
-    """Return the token count at the nested keys `path` of the JSON value `usage`; None unless it is an integer >= 0."""
+    """Return the token count at the nested keys `path` of `usage`, a JSON value.
+
+    Return None if there is no such key, or its value is not an integer of at least 0.
+    """
     for name in path:
         usage = usage.get(name) if isinstance(usage, dict) else None
     return usage if isinstance(usage, int) and not isinstance(usage, bool) and usage >= 0 else None
 
 
 def request_fields(options: Mapping[str, str]) -> dict[str, Any]:
-    """Convert an adapter's options to fields of a request's body: JSON values, or else text; drop empty options."""
+    """Convert an adapter's options to fields of a request's body.
+
+    A text that is valid JSON becomes the JSON value; any other text is kept. Empty options are left out.
+    """
     fields: dict[str, Any] = {}
     for name, value in options.items():
         if value:

@@ -1,4 +1,7 @@
-"""Description adapter for Claude's own API, because Anthropic calls its OpenAI-compatible API unfit for production."""
+"""Description adapter for Claude's own API.
+
+Anthropic also has an API that is compatible with OpenAI's, but calls it unfit for production.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +26,19 @@ from lightmeter.service.backends.providers.http_client import timeouts
 from lightmeter.service.backends.providers.provider import ProviderSettings
 
 _NO_KEY = "none"
-"""Placeholder, which is not sent: without a key, the SDK would search the environment and the disk for one."""
+"""Placeholder that the SDK gets if no key is set; it is not sent. Without a placeholder, the SDK would search the
+environment and the disk for a key."""
 
 
 class Claude(DescriptionAdapter):
     """Back end that describes pictures with a Claude model through the Messages API.
 
     Model: any Claude model with vision. Terms: Anthropic's commercial terms. The model does not identify people by
-    their faces. If it refuses a picture, the picture fails. Descriptions are not checked for truth.
+    their faces. If the model refuses to describe a picture, the picture gets an error instead of a description.
+    Descriptions are not checked for truth.
 
-    The key is sent in the header `x-api-key`, as the documentation of API version 2026-10-21 says;
-    Anthropic's SDK would send a bearer token, which older proxies do not accept.
+    The key is sent in the header `x-api-key`, as the documentation of API version 2026-10-21 says. Anthropic's SDK
+    would send a bearer token, which older proxies do not accept.
     """
 
     def __init__(self, settings: ProviderSettings) -> None:
@@ -55,7 +60,8 @@ class Claude(DescriptionAdapter):
     def send(self, jpeg: bytes, prompt: str, timeout_s: float) -> Iterator[httpx2.Response]:
         """Ask the model with `prompt` to describe the picture `jpeg`; yield the answer before its body is read.
 
-        The call is not repeated. `timeout_s` limits each operation of it, such as connecting or a read, in seconds.
+        The call is not repeated. `timeout_s` is the limit, in seconds, for each step of the call, such as connecting or
+        a single read.
         """
         with self._api.messages.with_streaming_response.create(
             model=self.model,
@@ -78,7 +84,9 @@ class Claude(DescriptionAdapter):
             yield response.http_response
 
     def extract_text(self, body: Mapping[str, Any]) -> str:
-        """Return the joined text blocks in an answer's body; other blocks, such as the model's thinking, are ignored.
+        """Return the text in an answer's body: its text blocks, joined.
+
+        Blocks of other types, such as the model's thinking, are ignored.
 
         Raises:
             CallFailed: there is no text, or the model refused.
@@ -99,7 +107,8 @@ class Claude(DescriptionAdapter):
     def extract_tokens(self, usage: object) -> TokenCounts:
         """Return the token counts in `usage`, a field of the answer.
 
-        The input is the sum of uncached, cache-written and cache-read tokens.
+        The input count is the sum of three counts: uncached tokens, tokens written to the cache, tokens read from the
+        cache.
         """
         uncached = token_count(usage, "input_tokens")
         cached = token_count(usage, "cache_read_input_tokens") or 0

@@ -27,17 +27,19 @@ from lightmeter.service.backends.providers.provider import ProviderSettings
 OLLAMA_PORT: Final = 11434
 
 _TOKEN_LIMITS: Final = ("max_tokens", "max_completion_tokens")
-"""Fields for the token limit: the older one, which local servers support, and that of OpenAI's reasoning models."""
+"""Names of the field for the token limit. `max_tokens` is the older one, which local servers support; OpenAI's
+reasoning models use `max_completion_tokens`."""
 
 _NO_KEY: Final = "none"
-"""Placeholder, which is not sent: the SDK requires a key."""
+"""Placeholder that the SDK gets if no key is set, because it requires one; the placeholder is not sent."""
 
 
 class OpenAICompatible(DescriptionAdapter):
     """Back end that describes pictures with a chat model: OpenAI, xAI, Gemini, Jina, vLLM, llama.cpp and others.
 
     Model: any vision model that the endpoint serves as `settings.model`. Terms: those of the provider. Descriptions are
-    not checked for truth or, for the role `tweet`, for length; streamed answers are not supported.
+    not checked for truth. For the role `tweet`, their length is not checked, either. Streamed answers are not
+    supported.
     """
 
     def __init__(self, settings: ProviderSettings) -> None:
@@ -53,7 +55,8 @@ class OpenAICompatible(DescriptionAdapter):
     def send(self, jpeg: bytes, prompt: str, timeout_s: float) -> Iterator[httpx2.Response]:
         """Ask the model with `prompt` to describe the picture `jpeg`; yield the answer before its body is read.
 
-        The call is not repeated. `timeout_s` limits each operation of it, such as connecting or a read, in seconds.
+        The call is not repeated. `timeout_s` is the limit, in seconds, for each step of the call, such as connecting or
+        a single read.
         """
         picture = f"data:image/jpeg;base64,{b64encode(jpeg).decode()}"
         with self._api.chat.completions.with_streaming_response.create(
@@ -73,10 +76,10 @@ class OpenAICompatible(DescriptionAdapter):
             yield response.http_response
 
     def extract_text(self, body: Mapping[str, Any]) -> str:
-        """Return the text of the first of the `choices` in an answer's body.
+        """Return the description in an answer's body: the text of the first of its `choices`.
 
         Raises:
-            CallFailed: there is no text, it was filtered, or the model refused.
+            CallFailed: there is no text, the provider's content filter withheld it, or the model refused.
         """
         choices = body.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
@@ -99,7 +102,8 @@ class OpenAICompatible(DescriptionAdapter):
     def extract_tokens(self, usage: object) -> TokenCounts:
         """Return the token counts of prompt and answer in `usage`, a field of the answer.
 
-        Reasoning counts as part of the answer: xAI and Gemini charge for it, but report it only in `total_tokens`.
+        Tokens of the model's reasoning count as part of the answer. xAI and Gemini charge for them, but report them
+        only in `total_tokens`.
         """
         prompt, completion = token_count(usage, "prompt_tokens"), token_count(usage, "completion_tokens")
         total = token_count(usage, "total_tokens")
@@ -112,7 +116,7 @@ class Ollama(OpenAICompatible):
     """Back end that describes pictures with a model of the operator's Ollama server, such as LLaVA or BakLLaVA.
 
     Models: LLaVA 1.6 (Vicuna or Mistral with a CLIP encoder), BakLLaVA 1 (Mistral 7B). Terms: those of the model, which
-    `ollama show` prints. These models are weak at reading text, at counting, and in languages other than English.
+    `ollama show` prints. These models are weak at reading text, at counting, and at languages other than English.
     """
 
     def __init__(self, settings: ProviderSettings) -> None:
@@ -123,7 +127,7 @@ def ollama_base_url(host: str) -> str:
     """Return the OpenAI-compatible base URL of an Ollama server.
 
     Args:
-        host: Value of `OLLAMA_HOST`: `host`, `host:port` or a URL; also a whole base URL, with a path.
+        host: Value of `OLLAMA_HOST`: `host`, `host:port` or a URL. If the URL has a path, the path replaces `/v1`.
 
     Example:
         >>> ollama_base_url("0.0.0.0")

@@ -1,4 +1,8 @@
-"""Prompts for descriptions: one for each role (persona of the describer), a custom prompt, and the language. No I/O."""
+"""Builds the prompts that ask a language model for a description. No I/O.
+
+A prompt is the text for a role (the persona or purpose of the description) or the user's own text, and then names the
+language of the answer.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ RULES: Final = (
     "Answer with the finished text alone: no heading, no quotation marks around it, no Markdown, "
     "no remark about yourself or about this request."
 )
-"""Instructions that every role's prompt ends with, before the language."""
+"""Instructions that follow the text of each role in a prompt. The user's own prompts do not get them."""
 
 ROLE_PROMPTS: Final[Mapping[str, str]] = {
     "general": (
@@ -75,19 +79,23 @@ ROLE_PROMPTS: Final[Mapping[str, str]] = {
         "natural and engaging, with one or two fitting hashtags at the end."
     ),
 }
-"""Role → its prompt, without `RULES` and without the language."""
+"""Role → text of its prompt, to which `prompt_for` adds `RULES` and the language."""
 
 
 @cache
 def language_names() -> tuple[str, ...]:
-    """Return the English names of the supported languages, sorted: languages of ISO 639 that models know."""
+    """Return the English names of the supported languages, sorted.
+
+    They are the languages of ISO 639 that language models know.
+    """
     return tuple((files(__package__) / "languages.txt").read_text(encoding="utf-8").split("\n")[:-1])
 
 
 def language_of(requested: str) -> str:
-    """Return the requested language as spelled in the list of languages; `English` if the list lacks it.
+    """Return the name of the language `requested`, as the list of supported languages spells it.
 
-    Case and outer white space are ignored. Because only names from the list are used, no prompt can be injected.
+    Return `English` if the list lacks the language. Case and outer white space are ignored. Because the result is
+    always a name from the list, `requested` cannot inject instructions into a prompt.
     """
     folded = requested.strip().casefold()
     return next((name for name in language_names() if name.casefold() == folded), DEFAULT_LANGUAGE)
@@ -96,8 +104,8 @@ def language_of(requested: str) -> str:
 def prompt_for(options: AnalysisOptions) -> str:
     """Return the prompt for a language model: the user's own prompt, if any, or else the prompt for the role.
 
-    The role is the purpose of a description, such as `general` or `realtor`; an unknown role counts as `general`. The
-    prompt ends with the language of the answer.
+    The role is the persona or purpose of a description, such as `critic` or `alttext`; an unknown role counts as
+    `general`. The prompt ends with the language of the answer.
     """
     prompt = (options.prompt or "").strip()
     if not prompt:

@@ -16,7 +16,7 @@ from lightmeter.service.backends.providers.provider import Provider
 _PACKAGE: Final = "lightmeter.service.backends.providers.description"
 
 OPENAI_COMPATIBLE_ADAPTER: Final = f"{_PACKAGE}.openai_compatible:OpenAICompatible"
-"""Adapter for every endpoint with OpenAI's chat completions API: vLLM, llama.cpp, LM Studio, OpenRouter, …"""
+"""Adapter class for every endpoint with OpenAI's chat completions API: vLLM, llama.cpp, LM Studio, OpenRouter, …"""
 
 _DESCRIPTIONS: Final = frozenset({"descriptions"})
 _openai_row = partial(
@@ -80,7 +80,8 @@ _ROWS: Final = (
 )
 
 DESCRIPTION_PROVIDERS: Final[Mapping[str, Provider]] = {row.name: row for row in _ROWS}
-"""Name → description provider."""
+"""Name → provider of a language model that describes pictures."""
 
 OPENAI_COMPATIBLE: Final = _openai_row(name="openai-compatible", model=None, base_url=None)
-"""Any other endpoint with OpenAI's protocol; the operator's settings name its address and model."""
+"""Provider entry for any other endpoint with OpenAI's protocol. The operator's settings must give its address and
+model."""

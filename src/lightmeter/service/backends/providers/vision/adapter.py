@@ -21,10 +21,11 @@ from lightmeter.wire.response import Entries, Tag
 T = TypeVar("T")
 
 JPEG_QUALITY: Final = 90
-"""JPEG quality of sent pictures, 1 to 95: at 1024 pixels a side, 90 to 250 kB and 4 ms of CPU each (sample data)."""
+"""JPEG quality of sent pictures, 1 to 95. On the sample data, at 1024 pixels a side, a picture takes 90 to 250 kB
+and 4 ms of CPU time."""
 
 MAX_TAGS: Final = 50
-"""Maximum number of tags for one picture, those with the highest scores."""
+"""Maximum number of tags for one picture; the tags with the highest scores are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +53,13 @@ class VisionAdapter(PictureBackend):
 
     Args:
         settings: Name of the back end; the provider's address, keys and limits.
-        secrets: Further strings, beside the keys, that no message may show.
+        secrets: Strings that no message may show, in addition to the keys.
 
     Attributes:
         supported_features: Features that the adapter can request.
 
     Raises:
-        SettingsError: the settings name an unsupported feature, or a key with characters that cannot be sent.
+        SettingsError: the settings name no feature or an unsupported one, or a key has characters that cannot be sent.
     """
 
     supported_features: ClassVar[frozenset[str]]
@@ -109,11 +110,14 @@ class VisionAdapter(PictureBackend):
         """
 
     def call(self, operation: str, call: Callable[[float], T], picture: EncodedPicture) -> T:
-        """Call the provider, repeat the call if it fails, count it when it succeeds; return what `call` returns.
+        """Call the provider, and repeat the call after transient failures; return what `call` returns.
+
+        The metrics count the call when it succeeds.
 
         Args:
             operation: Name of the model or operation, for the metrics.
-            call: Makes one call; its argument is the longest time for it, in seconds. It raises `CallFailed`.
+            call: Makes one call; its argument is the time limit of the call, in seconds. It raises `CallFailed` if the
+                call fails.
             picture: The picture to send; all calls for it share its deadline.
 
         Raises:
@@ -125,10 +129,13 @@ class VisionAdapter(PictureBackend):
 
 
 class OneCallPerFeature(VisionAdapter):
-    """Base class of back ends that call a vision API once for each feature; if one call fails, the whole picture fails.
+    """Base class of back ends that call a vision API once for each feature of a picture.
+
+    If one of these calls fails, the whole picture fails.
 
     Attributes:
-        operations: Feature → name of the provider's operation or model that finds it; metrics count by this name.
+        operations: Feature → name of the provider's operation or model that finds it. The metrics count calls by this
+            name.
     """
 
     operations: Mapping[str, str]
@@ -155,7 +162,7 @@ class OneCallPerFeature(VisionAdapter):
 
 
 def _is_sendable(key: str) -> bool:
-    """Return whether an API key can be sent in an HTTP header: printable ASCII without spaces.
+    """Return whether an API key consists of printable ASCII without spaces, so that an HTTP header can carry it.
 
     For any other key, the error messages of HTTP libraries would show parts of the key.
     """
@@ -163,17 +170,21 @@ def _is_sendable(key: str) -> bool:
 
 
 def to_score(value: float, scale: float = 1.0) -> float:
-    """Convert a provider's value to a score, 0 to 1, with six decimal places; NaN and infinity become 0.
+    """Convert a provider's value to a score, 0 to 1, with six decimal places.
+
+    NaN and infinity become 0.
 
     Args:
         value: Value in the answer.
-        scale: Value that means certainty: 1, or 100 for percentages.
+        scale: Value that stands for the score 1, such as 100 for percentages.
     """
     return round(min(max(value / scale, 0.0), 1.0), 6) if math.isfinite(value) else 0.0
 
 
 def to_tags(scored_names: Iterable[tuple[str, float]], source: str) -> dict[str, list[Tag]]:
-    """Return at most `MAX_TAGS` tags by name, in order of falling score; for equal names, the higher score counts.
+    """Return tag name → list of one `Tag`, highest score first, for at most `MAX_TAGS` names.
+
+    If a name occurs more than once, its highest score counts. Empty names are ignored.
 
     Args:
         scored_names: Pairs of a tag's name and its score, 0 to 1.

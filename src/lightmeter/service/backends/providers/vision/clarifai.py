@@ -29,40 +29,42 @@ DEFAULT_NSFW_MODEL: Final = "nsfw-recognition"
 """Clarifai's moderation model."""
 
 NSFW_MODEL_OPTION: Final = "nsfw_model"
-"""Name of the option for another moderation model of the provider."""
+"""Name of the option that selects another moderation model of Clarifai."""
 
 _METHOD: Final = "/clarifai.api.V2/PostModelOutputs"
 _USER: Final = "clarifai"
+"""User that owns Clarifai's models."""
 _APP: Final = "main"
-"""User and application that own the provider's models."""
+"""Application that holds Clarifai's models."""
 
 _SUCCESS: Final = 10000
 _THROTTLED: Final = frozenset({11005, 21354, 98014})
-"""CONN_THROTTLED, MODEL_BUSY_PLEASE_RETRY, INTERNAL_RESOURCE_EXHAUSTED."""
+"""Status codes for a rate limit: CONN_THROTTLED, MODEL_BUSY_PLEASE_RETRY, INTERNAL_RESOURCE_EXHAUSTED."""
 _QUOTA_USED_UP: Final = frozenset({11003, 11004})
-"""CONN_EXCEED_HOURLY_LIMIT, CONN_EXCEED_MONTHLY_LIMIT: throttling for an hour or a month."""
+"""Status codes for a used-up quota of the hour or the month, after which the call is not repeated:
+CONN_EXCEED_HOURLY_LIMIT, CONN_EXCEED_MONTHLY_LIMIT."""
 _TRANSIENT: Final = frozenset({10030, 21351, 21352, 21355, 40031, 40032, 98009, 98013})
-"""TRY_AGAIN, MODEL_DEPLOYING, MODEL_QUEUED_FOR_DEPLOYMENT, MODEL_LOADING, RPC_SERVER_UNAVAILABLE, RPC_REQUEST_TIMEOUT,
-INTERNAL_UNEXPECTED_TIMEOUT, INTERNAL_REDIS_UNAVAILABLE."""
+"""Status codes after which the same call may succeed later: TRY_AGAIN, MODEL_DEPLOYING, MODEL_QUEUED_FOR_DEPLOYMENT,
+MODEL_LOADING, RPC_SERVER_UNAVAILABLE, RPC_REQUEST_TIMEOUT, INTERNAL_UNEXPECTED_TIMEOUT, INTERNAL_REDIS_UNAVAILABLE."""
 _INTERNAL: Final = range(98000, 100000)
-"""Codes INTERNAL_…: errors on the provider's side."""
+"""Status codes INTERNAL_…: errors on the provider's side, after which the same call may succeed later."""
 
 _BROKEN_CODES: Final = frozenset({"UNAVAILABLE", "INTERNAL", "UNKNOWN", "ABORTED", "DATA_LOSS", "CANCELLED"})
 _UNREADABLE: Final = "deserializing"
-"""Word in the details of gRPC's error INTERNAL if an answer is not a message of the protocol."""
+"""Word in the details of gRPC's error INTERNAL that marks an answer which does not follow the protocol."""
 
 
 class Clarifai(OneCallPerFeature):
     """Back end `clarifai`: features nsfw, tags.
 
-    `tags` come from the model `general-image-recognition` (the twenty best labels), `nsfw` from `nsfw-recognition`:
-    the labels nsfw and sfw, whose scores add up to 1.
+    `tags` come from the model `general-image-recognition` (the twenty best labels). `nsfw` comes from the model
+    `nsfw-recognition`: the labels nsfw and sfw, whose scores add up to 1.
 
     Clarifai's terms of service apply; pictures are sent to Clarifai.
 
     Args:
-        settings: `api_key` is a personal access token; `model` is the model for tags, the option `nsfw_model` the
-            model for unsafe content. The connection is encrypted, except to an http address of this machine.
+        settings: `api_key` is a personal access token; `model` is the model for tags, the option `nsfw_model` the model
+            for unsafe content. The connection is encrypted, except to an http address of this machine.
 
     Raises:
         SettingsError: clarifai-grpc (extra `clarifai`) is not installed, the key is missing, or the address is invalid.
@@ -142,7 +144,7 @@ def _rpc_failure(error: Any, timeout_s: float) -> CallFailed:
 
 
 def _requested_wait_s(error: Any) -> float | None:
-    """Return the seconds to wait that the provider names in the metadata of a gRPC error; None if it names none."""
+    """Return how many seconds the provider asks to wait, by the metadata of a gRPC error; None if it does not ask."""
     metadata = {key: value for key, value in error.trailing_metadata() or () if isinstance(value, str)}
     pushback = metadata.get("grpc-retry-pushback-ms")
     headers = metadata if pushback is None else {**metadata, "retry-after-ms": pushback}

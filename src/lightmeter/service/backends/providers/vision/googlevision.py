@@ -21,13 +21,13 @@ from lightmeter.service.backends.providers.vision.service_account import Service
 from lightmeter.wire.response import Brand, Color, Entries, Face, Nsfw, Text
 
 DEFAULT_MODEL: Final = "builtin/stable"
-"""Model that the provider uses by default."""
+"""Model that Google uses if a request names none."""
 
 MAX_RESULTS: Final = 50
-"""Most labels, logos or faces in an answer; the provider's default is 10."""
+"""Maximum number of labels, of logos and of faces that a request asks for; the provider's default is 10."""
 
 CREDENTIALS_OPTION: Final = "credentials_file"
-"""Name of the option with the path of a service account's key file, which replaces an API key."""
+"""Name of the option that holds the path of a service account's key file. It is used if no API key is set."""
 
 _SCOPE: Final = "https://www.googleapis.com/auth/cloud-vision"
 
@@ -43,7 +43,7 @@ _TYPES: Final = {
 _DEADLINE_EXCEEDED: Final = 4
 _RESOURCE_EXHAUSTED: Final = 8
 _TRANSIENT_CODES: Final = frozenset({2, 10, 13, 14})
-"""gRPC status codes UNKNOWN, ABORTED, INTERNAL, UNAVAILABLE."""
+"""gRPC status codes after which the same call may succeed later: UNKNOWN, ABORTED, INTERNAL, UNAVAILABLE."""
 
 
 class _Camel(msgspec.Struct, rename="camel", frozen=True):
@@ -105,7 +105,7 @@ class SafeSearch(_Camel, frozen=True):
 
 
 class Channels(_Camel, frozen=True):
-    """RGB color; channels 0 to 255."""
+    """RGB color; each channel is from 0 to 255."""
 
     red: float = 0.0
     green: float = 0.0
@@ -113,7 +113,7 @@ class Channels(_Camel, frozen=True):
 
 
 class DominantColor(_Camel, frozen=True):
-    """Dominant color of a picture, its prominence (`score`) and its fraction of the pixels, both 0 to 1."""
+    """Dominant color of a picture: `score` is its prominence, `pixel_fraction` its share of the pixels, both 0 to 1."""
 
     color: Channels = Channels()
     score: float = 0.0
@@ -127,7 +127,7 @@ class DominantColors(_Camel, frozen=True):
 
 
 class ImageProperties(_Camel, frozen=True):
-    """Object that only wraps the dominant colors of a picture (`ImageProperties` of the Cloud Vision API)."""
+    """Object that holds only the dominant colors of a picture (`ImageProperties` of the Cloud Vision API)."""
 
     dominant_colors: DominantColors = DominantColors()
 
@@ -141,7 +141,10 @@ class RpcStatus(_Camel, frozen=True):
 
 
 class AnnotateResult(_Camel, frozen=True):
-    """Labels, logos, texts, faces and so on of one picture, or its error (`AnnotateImageResponse` of Cloud Vision)."""
+    """Everything that Google found in one picture (labels, logos, texts, faces, …), or the error of the picture.
+
+    It is `AnnotateImageResponse` of the Cloud Vision API.
+    """
 
     label_annotations: tuple[Annotation, ...] = ()
     logo_annotations: tuple[Annotation, ...] = ()
@@ -161,15 +164,16 @@ class BatchAnnotateResponse(_Camel, frozen=True):
 class GoogleVision(VisionAdapter):
     """Back end `googlevision`: features brands, colors, faces, nsfw, tags, texts.
 
-    `nsfw` has likelihood words for the labels adult, violence, racy, medical and spoof. `texts` starts with the
-    whole text, followed by its words, without scores. `faces` have emotions as likelihoods, and no age, gender or
-    landmarks.
+    `nsfw` has likelihood words for the labels adult, violence, racy, medical and spoof. `texts` starts with the whole
+    text, followed by each word; these entries have no scores. `faces` have emotions as likelihood words, and no age,
+    gender or landmarks.
 
     The terms of the Google Cloud Platform and of its Cloud Vision API apply; pictures are sent to Google.
 
     Args:
-        settings: `api_key` is an API key; without one, the option `credentials_file` names the key file of a service
-            account, which needs the extra `googlevision`. `model` is Google's model, by default `builtin/stable`.
+        settings: `api_key` is an API key. If there is none, the option `credentials_file` names the key file of a
+            service account, which needs the extra `googlevision`. `model` is Google's model, by default
+            `builtin/stable`.
 
     Raises:
         SettingsError: there is neither key nor key file, or the key file is invalid.
@@ -219,7 +223,7 @@ class GoogleVision(VisionAdapter):
 
 
 def read_result(result: AnnotateResult, features: frozenset[str], source: str) -> Entries:
-    """Convert Google Vision's result for one picture to entries (tags, faces, …) of the requested features.
+    """Convert Google Vision's result for one picture to entries (tags, faces, …) of the requested `features`.
 
     `source` is the name of the back end, which becomes the `source` of each entry.
 
@@ -230,7 +234,10 @@ def read_result(result: AnnotateResult, features: frozenset[str], source: str) -
 
 
 def _result_failure(error: RpcStatus) -> CallFailed:
-    """Convert Google's error for one picture, which comes in an answer with HTTP status 200, to an exception."""
+    """Convert Google's error for one picture to a `CallFailed`, which the caller raises.
+
+    Google sends this error inside an answer with HTTP status 200.
+    """
     message = error.message or f"error {error.code}"
     if error.code == _RESOURCE_EXHAUSTED:
         wait_s = retry_after_s({}, {"error": {"details": list(error.details)}}, time.time())

@@ -24,7 +24,8 @@ from lightmeter.service.backends.providers.vision.adapter import (
 from lightmeter.wire.response import Nsfw
 
 SFW_NAMES: Final = {"safe": "sfw"}
-"""Imagga's label → label in our answers. Readers of answers count the severity of `sfw` as 1 - score."""
+"""Imagga's label → label that the back end returns. Harmless pictures must have the label `sfw`, because lightmeter
+computes the severity of this label as 1 - score."""
 
 _PER_CENT: Final = 100.0
 _LANGUAGE: Final = "en"
@@ -60,8 +61,8 @@ class _Answer(msgspec.Struct, frozen=True):
 class Imagga(OneCallPerFeature):
     """Back end `imagga`: features nsfw, tags.
 
-    `tags` are the best fifty, in English. `nsfw` comes from the categorizer `nsfw_beta`; its category `safe` becomes
-    the label `sfw`, and the others (nsfw, underwear) keep their names.
+    `tags` are the fifty tags with the highest scores, in English. `nsfw` comes from the categorizer `nsfw_beta`. Its
+    category `safe` becomes the label `sfw`; its other categories (nsfw, underwear) keep their names.
 
     The terms of Imagga's API apply; pictures are sent to Imagga.
 

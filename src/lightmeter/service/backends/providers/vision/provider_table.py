@@ -1,4 +1,7 @@
-"""Table of the providers of vision APIs: their defaults and environment variables, without their adapters' code."""
+"""Table of the providers of vision APIs: their defaults and environment variables.
+
+The adapters, the classes that call the providers, are named as strings and not imported.
+"""
 
 from __future__ import annotations
 
@@ -54,4 +57,4 @@ _ROWS: Final = (
 )
 
 VISION_PROVIDERS: Final[Mapping[str, Provider]] = {row.name: row for row in _ROWS}
-"""Name → vision provider, sorted. An empty `model` means that the provider has no choice of models."""
+"""Name → vision provider, sorted by name. An empty `model` means that the provider has no choice of models."""

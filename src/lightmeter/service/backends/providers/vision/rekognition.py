@@ -1,4 +1,4 @@
-"""Adapter for Amazon Rekognition; it calls the service through botocore, the library below the AWS SDK.
+"""Adapter for Amazon Rekognition. It calls the service through botocore, the library that the AWS SDK is built on.
 
 Source: https://docs.aws.amazon.com/rekognition/latest/APIReference/API_Operations.html
 """
@@ -26,13 +26,14 @@ from lightmeter.service.backends.providers.vision.rekognition_answer import (
 )
 
 DEFAULT_REGION: Final = "us-east-1"
-"""AWS region without the option `region`."""
+"""AWS region that is used if the option `region` is not set."""
 
 REGION_OPTION: Final = "region"
-"""Name of the option with the AWS region, which replaces `{region}` in the address and is part of signatures."""
+"""Name of the option that holds the AWS region. The region replaces `{region}` in the address and is part of
+signatures."""
 
 SESSION_TOKEN_OPTION: Final = "session_token"  # noqa: S105 (the name of an option)
-"""Name of the option with the session token of temporary keys."""
+"""Name of the option that holds the session token, which AWS requires with temporary keys."""
 
 _SERVER_ERROR: Final = 500
 
@@ -47,7 +48,7 @@ _THROTTLED: Final = frozenset(
         "SlowDown",
     }
 )
-"""Error codes of throttling in Rekognition and other AWS services."""
+"""Error codes with which Rekognition and other AWS services report throttling."""
 
 _PARSER_ERRORS: Final = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
@@ -57,10 +58,10 @@ class _Operation(NamedTuple):
 
     Attributes:
         name: Name of the operation, such as `DetectFaces`.
-        method: Method of a botocore client that calls the operation.
+        method: Name of the method of a botocore client that calls the operation.
         arguments: Arguments of this method in addition to the picture.
-        read: Function that converts the decoded answer, the picture and the name of the back end to entries (faces,
-            tags, …).
+        read: Function that converts an answer to entries (faces, tags, …). Its arguments are the decoded answer, the
+            picture and the name of the back end.
     """
 
     name: str
@@ -79,22 +80,22 @@ _OPERATIONS: Final = {
 class Rekognition(OneCallPerFeature):
     """Back end `rekognition`: features faces, nsfw, tags.
 
-    `tags` come from DetectLabels (confidence 55 and above, the provider's default), `nsfw` from DetectModerationLabels
-    (50 and above): only unsafe content has labels, so a harmless picture has no entry. `faces` come from DetectFaces
-    with all attributes: box, age range, gender, emotions; landmarks are dropped. The provider refuses pictures with a
-    side under 80 pixels.
+    `tags` come from DetectLabels (confidence 55 and above, the provider's default). `nsfw` comes from
+    DetectModerationLabels (confidence 50 and above). Only unsafe content has such labels, so a harmless picture has no
+    `nsfw` entry. `faces` come from DetectFaces with all attributes: box, age range, gender, emotions; landmarks are
+    dropped. The provider refuses pictures with a side under 80 pixels.
 
     The timeout limits each read from the connection, not the whole answer.
 
     The AWS service terms apply; pictures are sent to the region that is set.
 
     Args:
-        settings: `api_key` is the access key id, `api_secret` the secret access key; options `region` (default
-            us-east-1) and `session_token`. It needs the extra `rekognition`. No other AWS configuration is
-            read: no file below `~/.aws`, no environment variable, no metadata service, no proxy.
+        settings: `api_key` is the access key id, `api_secret` the secret access key. The options are `region` (default
+            us-east-1) and `session_token`. The adapter reads no other AWS configuration: no file below `~/.aws`, no
+            environment variable, no metadata service, no proxy.
 
     Raises:
-        SettingsError: botocore is not installed, the key is missing, or the address is invalid.
+        SettingsError: botocore (extra `rekognition`) is not installed, the key is missing, or the address is invalid.
     """
 
     operations: Mapping[str, str] = {feature: operation.name for feature, operation in _OPERATIONS.items()}

@@ -25,7 +25,10 @@ _FLAGS: Final = (
 
 
 class _Pascal(msgspec.Struct, rename="pascal", frozen=True):
-    """Base of the types of Rekognition's answers, which have names in PascalCase; unknown fields are ignored."""
+    """Base class of the types of Rekognition's answers, whose fields have PascalCase names in JSON.
+
+    Unknown fields are ignored.
+    """
 
 
 class _Label(_Pascal, frozen=True):
@@ -35,7 +38,10 @@ class _Label(_Pascal, frozen=True):
 
 
 class _Box(_Pascal, frozen=True):
-    """Box around a face, in fractions of the picture's width and height; at the edge, it may reach beyond 0 to 1."""
+    """Box around a face, as fractions of the picture's width and height.
+
+    If the face is at the picture's edge, the box may reach beyond the picture (below 0 or above 1).
+    """
 
     left: float
     top: float
@@ -80,7 +86,11 @@ class _FaceDetail(_Pascal, frozen=True):
 
 
 def _convert(answer: dict[str, Any], field: str, kind: type[T]) -> list[T]:
-    """Return the list `answer[field]` as instances of the type `kind`; raise `CallFailed` if the list does not fit."""
+    """Return the list `answer[field]` as instances of the type `kind`.
+
+    Raises:
+        CallFailed: `answer[field]` is missing, or does not fit the type.
+    """
     try:
         return msgspec.convert(answer.get(field), type=list[kind])  # type: ignore[valid-type]  # the type is a variable
     except msgspec.ValidationError as error:
@@ -88,7 +98,9 @@ def _convert(answer: dict[str, Any], field: str, kind: type[T]) -> list[T]:
 
 
 def read_labels(answer: dict[str, Any], picture: EncodedPicture, source: str) -> dict[str, list[Tag]]:  # noqa: ARG001
-    """Return tags from a decoded answer of DetectLabels; `source` is the name of the back end, `picture` is not used.
+    """Return the tags in a decoded answer of DetectLabels, by name.
+
+    `source` is the name of the back end, which becomes the `source` of each tag. `picture` is not used.
 
     Raises:
         CallFailed: the answer is invalid.
@@ -100,7 +112,8 @@ def read_labels(answer: dict[str, Any], picture: EncodedPicture, source: str) ->
 def read_moderation_labels(answer: dict[str, Any], picture: EncodedPicture, source: str) -> list[Nsfw]:  # noqa: ARG001
     """Return labels of unsafe content from a decoded answer of DetectModerationLabels.
 
-    A label's `parent` is the more general label, if any; `source` is the name of the back end; `picture` is not used.
+    If a label belongs to a more general label, its field `parent` names that label. `source` is the name of the back
+    end, which becomes the `source` of each label. `picture` is not used.
 
     Raises:
         CallFailed: the answer is invalid.
@@ -148,7 +161,10 @@ def _face(detail: _FaceDetail, picture: EncodedPicture) -> dict[str, Any]:
 
 
 def _with_score(found: _Gender | _Emotion | _Flag) -> dict[str, Any]:
-    """Return the fields of a gender, emotion or flag (such as `smile`); `confidence`, in percent, becomes 0 to 1."""
+    """Return the fields of a gender, an emotion or a flag (such as `smile`) as a dictionary.
+
+    The field `confidence` is converted from percent to a fraction, 0 to 1.
+    """
     return msgspec.structs.asdict(found) | {"confidence": to_score(found.confidence, _PER_CENT)}
 
 

@@ -19,7 +19,7 @@ class ServiceAccount:
 
     Args:
         backend: Name of the back end, for messages.
-        path: JSON key file of the account.
+        path: Path of the account's key file (JSON).
         scope: OAuth scope of the token.
         timeout_s: Timeout of a request for a token, in seconds.
 
@@ -45,7 +45,7 @@ class ServiceAccount:
         self._client.close()
 
     def headers(self) -> dict[str, str]:
-        """Return the header that authorizes a call; fetch a token if there is no valid one.
+        """Return the header that authorizes a call. Fetch a new access token first if there is no valid one.
 
         Raises:
             CallFailed: the account is refused, or the token server cannot be reached.
