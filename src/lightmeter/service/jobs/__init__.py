@@ -1,1 +1,1 @@
-"""Runs stored requests: job queues, the class `Runner`, and the lock for a request that may crash its process."""
+"""Runs stored requests: job queues, the class `Runner`, and a lock for running a dangerous request alone."""
