@@ -48,22 +48,23 @@ from lightmeter.wire.request import AnalyzeRequest
 from lightmeter.wire.response import Entries
 
 MAX_OPEN_ASSETS: Final = 64
-"""Maximum images and videos of an account in progress (fetch, analysis); limits connections and temporary files."""
+"""Maximum images and videos of an account that are fetched or analyzed at once.
+
+It limits the number of open connections and temporary files."""
 
 IMAGES_PER_VIDEO: Final = 4
-"""An account may have this many times more images than videos in analysis at once (see `workers` of `Analyzer`).
+"""The maximum of images that are analyzed at once is this many times the maximum of videos (`workers`).
 
-An image needs little memory. On one core, it took 19.0 ms with 2 images at once, 18.2 with 4, 17.8 with 8 or 16.
+An image needs little memory. On one core, each took 19.0 ms with 2 images at once, 18.2 with 4, 17.8 with 8 or 16.
 """
 
 MAX_OPEN_ASSETS_OF_REQUEST: Final = 8
-"""Maximum images and videos of a request in progress (fetch, analysis). So slow hosts do not block other requests."""
+"""Maximum images and videos of a request that are fetched or analyzed at once. So slow hosts do not block others."""
 
 MAX_FRAMES_ON_LOOP: Final = 16
 """Maximum frames of a video that are summarized on the event loop. More would block it, so a thread summarizes them."""
 
 T = TypeVar("T")
-
 
 _LIMITS: Final = AnalyzerLimits()
 
@@ -91,10 +92,10 @@ class _RunningJob:
 
     Attributes:
         job: The request, prepared for analysis.
-        hold_more: Function that reserves the price of more pictures, whose number it gets; raises OutOfCredits.
+        hold_more: Function that takes a number of additional pictures and reserves their price. May raise OutOfCredits.
         on_video: Called for each asset (image or video of the request) that turns out to be a video.
         open_assets: Limits how many assets of the request are fetched or analyzed at once.
-        params: Features and options for each back end, by name of the back end.
+        params: Name of a back end → its features and options.
         views: Transforms (scale, crop) that turn a picture (image or video frame) into the inputs of the back ends.
     """
 
@@ -185,7 +186,7 @@ class Analyzer:
         Args:
             account_id: Account that sent the request.
             pictures: Maximum number of images and frames of the request.
-            waiting_requests: Number of requests in the job queue, by account; each counts as one picture.
+            waiting_requests: Account number → number of its requests in the job queue; each counts as one picture.
 
         Raises:
             ServiceOverloaded: the account has too many unfinished images and video frames.
@@ -203,7 +204,7 @@ class Analyzer:
 
         Args:
             job: The request, prepared for analysis.
-            hold_more: Function that reserves the price of more pictures, whose number it gets; raises OutOfCredits.
+            hold_more: Function that takes a number of additional pictures and reserves their price.
             on_video: Called for each asset (image or video of the request) that turns out to be a video.
 
         Raises:
@@ -224,7 +225,7 @@ class Analyzer:
         return AnalysisResult(orjson.dumps({"assets": analyzed, "errors": errors}), charge)
 
     def _inference_params(self, request: AnalyzeRequest) -> dict[str, InferenceParams]:
-        """Return name → features and options, for the requested back ends and for those on whose results they build."""
+        """Return back end → its features and options, for the requested back ends and those whose results they need."""
         options = AnalysisOptions(role=request.role, language=request.language, prompt=request.prompt)
         requested = frozenset(request.feature)
         features = {name: self._backends[name].features & requested for name in request.backend}
@@ -386,7 +387,7 @@ class Analyzer:
 
 
 async def _gather(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Run coroutines concurrently, and return their results in order. If one fails, cancel the others and wait."""
+    """Run coroutines concurrently; return their results in order. If one fails, or on cancellation, cancel the rest."""
     if len(coroutines) == 1:  # most requests have one picture, which needs no task of its own
         return [await coroutines[0]]
     tasks = [asyncio.create_task(each) for each in coroutines]

@@ -26,7 +26,7 @@ One core tags them in about 40 s, at the measured rate of 48 pictures a second.
 """
 
 WINDOW_S: Final = 30.0
-"""The throughput is measured over the latest period of this length, in seconds."""
+"""The throughput (analyzed pictures per second) is measured over the latest period of this many seconds."""
 
 INITIAL_PICTURES_PER_S: Final = 10.0
 """Throughput, in pictures per second, that is assumed before the first measurement."""
@@ -108,7 +108,7 @@ class AdmissionController:
     def reserve(self, account_id: int, pictures: int) -> Iterator[None]:
         """Count `pictures` more images and video frames of an account as pending during the `with` block.
 
-        Unlike `admit`, this has no limit.
+        Unlike `admit`, this method never refuses a request.
         """
         if not self._pending:
             self._busy_since = self._clock.monotonic()
@@ -145,7 +145,7 @@ class AdmissionController:
             self._finished.popleft()
 
     def _retry_after_s(self, waiting: int, excess: int) -> int:
-        """Estimate the seconds until `excess` pictures have been analyzed, but not more than the `waiting` pictures.
+        """Estimate the seconds until `excess` pictures are analyzed, or all `waiting` pictures if these are fewer.
 
         The result is rounded up to a whole number from `MIN_RETRY_S` to `MAX_RETRY_S`.
         """

@@ -46,7 +46,7 @@ class RoundRobinQueue(Generic[T]):
         return self._length
 
     def add(self, caller: Hashable, item: T) -> None:
-        """Append an item to the items of `caller`. A caller without items gets its turn after all others."""
+        """Append an item for `caller`. If the caller has no items in the queue, its turn comes after all others."""
         self._queues.setdefault(caller, deque()).append(item)
         self._length += 1
 
@@ -98,7 +98,10 @@ class FairQueue(Generic[T]):
         return tuple(self._accounts)
 
     def add(self, caller: Caller, item: T) -> None:
-        """Append an item to those of the caller's request. An account without items gets its turn after all others."""
+        """Append an item for the request of `caller`.
+
+        If the account has no items in the queue, its turn comes after all others.
+        """
         self._accounts.setdefault(caller.account_id, RoundRobinQueue()).add(caller.request, item)
 
     def pop(self, account_id: int | None = None) -> T:

@@ -17,7 +17,7 @@ from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES
 from lightmeter.wire.response import Entries
 
 OPTIONAL_LISTS: Final = ("faces", "texts", "brands", "embeddings")
-"""Fields of an image, video or frame in the answer that usually exist only if their feature is requested."""
+"""Fields of an image, video or frame in the answer that are left out if their feature is not requested."""
 
 NO_ENTRIES: Final = Entries()
 EMPTY_FIELDS: Final[dict[str, Any]] = {"tags": {}, "colors": {}, "nsfw": [], "descriptions": []}
@@ -67,7 +67,7 @@ def compose_entries(
 
     Args:
         backend: Back end whose input is entries of other back ends, not pictures.
-        entries: Name of each other back end → its entries, or its error. A back end with an error is left out.
+        entries: Name of each other back end → its entries, or its error. Back ends with an error are ignored.
         count: Number of images or frames. The result has one `Entries` for each of them.
         options: Options of the request, such as the language.
     """

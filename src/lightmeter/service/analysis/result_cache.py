@@ -1,5 +1,6 @@
-"""In-memory LRU cache of the entries (tags, colors and so on) that back ends found. The SHA-256 of a file is its key.
+"""In-memory LRU cache of the entries (tags, colors and so on) that back ends found in a file.
 
+The key of a file is its SHA-256, so the same content under another name has the same key.
 A cached result is identical to the computed one, and costs the client the same credits. The cache only saves CPU time.
 """
 

@@ -116,7 +116,7 @@ class ConcurrencyLimit(LimitCounter):
 
 
 def limit_counter(limit: Fault) -> LimitCounter:
-    """Return a new rate limit for the requests with one API key. The fault `limit` has its type and its settings."""
+    """Return a new rate limit for the requests with one API key. The fault `limit` says its type and settings."""
     if limit.bucket is not None:
         return TokenBucketLimit(limit.bucket, limit.burst)
     if limit.window is not None:

@@ -32,7 +32,8 @@ It is more than the maximum length of a query, so that the API itself can refuse
 READ_BUFFER_BYTES: Final = 64 * 1024
 """Size of the buffer for the part of a body that has arrived, but that the handler has not read yet.
 
-If the buffer has more than twice this size, the server reads no more bytes from the client until the handler has read.
+If the buffer holds more than twice this many bytes, the client must wait: the server receives no more bytes from it
+until the handler has read some.
 """
 
 LINGER_S: Final = 2.0
@@ -105,7 +106,7 @@ class Connections:
 
     @contextmanager
     def handling(self, request: web.Request) -> Iterator[None]:
-        """Suspend the idle limit of the connection of `request`. The `with` block must answer the request."""
+        """Suspend the limit `idle_s` for the connection of `request` during the `with` block, which answers it."""
         connection = request.protocol
         if not isinstance(connection, HttpConnection) or connection not in self._open:
             yield
@@ -120,7 +121,10 @@ class Connections:
                 self._wait(connection)
 
     def keep_open(self, request: web.Request) -> None:
-        """Record that the body of `request` has arrived. Its connection is then not closed to make room for others."""
+        """Record that the body of `request` has arrived.
+
+        Until the request is answered, its connection is not closed to make room for new connections.
+        """
         if isinstance(request.protocol, HttpConnection):
             self._waiting.pop(request.protocol, None)
 

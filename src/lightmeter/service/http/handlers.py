@@ -54,7 +54,10 @@ A client that polls gets status 200 and the field `status` with the value `faile
 OTHER_BODY: Final = "This Idempotency-Key was sent before with another request: use a new key for a new request."
 
 OTHER_BODY_STATUS: Final = 422
-"""HTTP status for a reused idempotency key, from section 2.7 of the IETF draft on the header Idempotency-Key."""
+"""HTTP status if a client sends the same idempotency key with a different request.
+
+The number is from section 2.7 of the IETF draft on the header Idempotency-Key.
+"""
 
 KEY: Final = re.compile(r"[\x20-\x7e]{1,255}")
 BAD_KEY: Final = "Idempotency-Key must be 1 to 255 printable ASCII characters."
@@ -71,15 +74,15 @@ CHECK_INTERVAL_S: Final = 0.05
 """Seconds between checks whether another process has finished a request with the same idempotency key."""
 
 SMALL_CHARS: Final = 512 * 1024
-"""Uploads with less base64 text than this are decoded and hashed on the event loop, larger ones in a thread.
+"""If the uploads of a request have fewer base64 characters than this, they are decoded and hashed on the event loop.
 
-On the event loop, this takes less than half a millisecond.
+This takes less than half a millisecond. Larger uploads are decoded and hashed in a thread.
 """
 
 RANDOM_CHUNK_BYTES: Final = 4096
 """Number of random bytes that are read from the system at once.
 
-Few reads are faster: each one releases Python's interpreter lock, and waits to get it back.
+Fewer and larger reads are faster: each read releases Python's interpreter lock, and waits to get it back.
 """
 
 _random_bytes = bytearray()

@@ -244,7 +244,10 @@ def _schemas(offers: Backends) -> Json:
 def _answer_schema(description: str, status: str, more: Sequence[str]) -> Json:
     """Return the schema of an answer whose field `status` has the value `status`.
 
-    `description` is a text about this answer; `more` names required fields beyond those that all answers have.
+    Args:
+        description: Text about this answer.
+        status: Value of the field `status`.
+        more: Names of the fields that this answer must have in addition to those that all answers have.
     """
     required = (*ECHO, *NUMBERS, "status", *more)
     not_null: Json = {name: {"not": {"type": "null"}} for name in required}

@@ -33,7 +33,7 @@ LARGE_BODY_BYTES: Final = 1024 * 1024
 """Bodies of at least this size are parsed in a thread, because they would block the event loop."""
 
 RETRY_AFTER_S: Final = 2
-"""Value of the header Retry-After, in seconds, of an answer 503 for which the service cannot estimate the time.
+"""Value of the header Retry-After, in seconds, of an answer with status 503, if the service has no estimate.
 
 It is the interval at which public clients poll.
 """

@@ -25,9 +25,9 @@ It is larger than the 256 KB buffer of a socket read. So the memory of this buff
 """
 
 TRIM_THRESHOLD_BYTES: Final = 4 * 1024 * 1024
-"""glibc returns unused memory at the end of an arena to the system only if it is more than this.
+"""If more than this is unused at the end of an arena, glibc returns this memory to the system.
 
-Less unused memory is kept for the next request bodies.
+Up to this size, glibc keeps unused memory, for the next request bodies.
 """
 
 PICTURE_BLOCK_BYTES: Final = 320 * 1024

@@ -36,15 +36,18 @@ REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 USER_AGENT: Final = "lightmeter-service"
 
 HEADER_BYTES: Final = 8190
-"""Maximum size of each header, and of the status line, in the answer of a host. A larger one makes the fetch fail."""
+"""Maximum size of each header, and of the status line, in the answer of a host. If one is larger, the fetch fails.
+
+aiohttp accepts at most 128 headers.
+"""
 
 MAX_REASON_CHARS: Final = 120
 
 RESOLVER_THREADS: Final = 128
 """Maximum number of host names that are resolved at the same time.
 
-It is at least the number of images and videos that are fetched at the same time (`MAX_OPEN_ASSETS`). So a name look-up
-never waits for another one, and slow look-ups for one account do not delay other accounts.
+It is at least the number of images and videos that are fetched at the same time (see `MAX_OPEN_ASSETS`). So slow name
+servers for the URLs of one account do not delay other accounts.
 """
 
 
@@ -154,7 +157,8 @@ class Fetcher:
 
         Raises:
             ForbiddenAddress: the URL or its address is not allowed.
-            FetchError: the host did not answer in time, answered with an error, or redirected too often.
+            FetchError: the host did not answer in time, answered with another status than 200, or redirected more than
+                `MAX_REDIRECTS` times.
             MediaTooLarge: the content is larger than the limits allow.
             TempFolderError: the content cannot be stored.
         """

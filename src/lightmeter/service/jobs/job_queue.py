@@ -26,7 +26,7 @@ class JobQueue(ABC):
 
     Args:
         store: Store of requests.
-        runner: Runs a request when it is its turn: analyzes it and stores the result.
+        runner: Runs each request that the queue starts: analyzes it and stores the result.
         clock: Source of the time.
     """
 
@@ -39,7 +39,7 @@ class JobQueue(ABC):
     @property
     @abstractmethod
     def waiting_requests(self) -> Mapping[int, int]:
-        """Account number → number of its queued requests that do not run yet. It may be a few seconds old."""
+        """Account number → number of its queued requests that do not run yet. The numbers may be some seconds old."""
 
     def enqueue(self, db: Connection, new: NewRequest) -> None:  # noqa: B027 (by default, its row is its queue entry)
         """Add a new request to the queue if its client polls. `db` is the transaction that stores the request.
@@ -49,7 +49,7 @@ class JobQueue(ABC):
         """
 
     def start_queued(self, request_id: str, account_id: int) -> None:  # noqa: B027 (by default, the commit notifies the workers)
-        """Run a queued request when it is its turn. Call this after the transaction of `enqueue` was committed.
+        """Let a queued request run when its turn has come. Call this after the transaction of `enqueue` is committed.
 
         By default, this method does nothing.
         """

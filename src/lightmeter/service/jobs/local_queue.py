@@ -36,7 +36,10 @@ class LocalQueue(JobQueue):
         return self._waiting.copy()
 
     def start_queued(self, request_id: str, account_id: int) -> None:
-        """Start an asyncio task for a stored request whose client polls. The task runs it when it is its turn."""
+        """Start an asyncio task for a stored request whose client polls.
+
+        The task first waits for the turn of the account, and then runs the request.
+        """
         task = asyncio.create_task(self._run(request_id, account_id))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -46,7 +46,7 @@ TASK: Final = "lightmeter.analyze"
 QUEUE: Final = "lightmeter"
 
 RENEWALS_PER_LEASE: Final = 3
-"""A process extends a lease this many times in `lease_s` seconds, so that it may miss a time and keep the lease."""
+"""A process extends each lease this many times in `lease_s` seconds. So it keeps a lease if it misses one extension."""
 
 MAX_POLL_INTERVAL_S: Final = 5.0
 """Maximum seconds between two queries for jobs to retry. New jobs start earlier: PostgreSQL's NOTIFY announces them."""

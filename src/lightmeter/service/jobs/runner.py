@@ -44,9 +44,9 @@ CANCEL_CHECK_INTERVAL_S: Final = 1.0
 """Seconds between checks whether the operator has cancelled requests that this process runs."""
 
 MAX_ISOLATION_WAIT_S: Final = 5.0
-"""Maximum seconds that a new request waits for a request that runs alone, because it may crash the process.
+"""Maximum seconds that a new request waits while another request runs alone. Then it is refused with status 503.
 
-After this time, the new request is refused with status 503. Most requests that run alone take less than a second.
+A request runs alone if it may crash the process. Most of these requests take less than a second.
 """
 
 
