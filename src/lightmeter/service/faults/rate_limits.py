@@ -89,7 +89,7 @@ class FixedWindowLimit(LimitCounter):
 
 
 class ConcurrencyLimit(LimitCounter):
-    """Limit of requests that run at the same time. It tells the client of a refused request to wait one second.
+    """Limit of requests that run at the same time. The wait for a refused request is always one second.
 
     Args:
         max_requests: Maximum requests that run at the same time, 1 or more.

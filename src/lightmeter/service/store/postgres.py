@@ -29,7 +29,10 @@ from lightmeter.service.store.sql_dialects import (
 T = TypeVar("T")
 
 CONNECTIONS: Final = 4
-"""Maximum connections of a process, and its threads. Further ones would only wait for locks on the same rows."""
+"""Maximum connections of a process, and number of threads that use them.
+
+More connections would only wait for locks on the same rows.
+"""
 
 CONNECT_TIMEOUT_S: Final = 10.0
 """Maximum seconds to wait for a new connection to PostgreSQL, or for a free connection of the pool."""
