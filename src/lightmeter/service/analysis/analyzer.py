@@ -1,6 +1,6 @@
 """Analyzes requests: fetches and decodes images and videos, calls back ends, merges results, computes charges.
 
-If an image or video cannot be analyzed, `all.errors` in the answer has a message; the others are still analyzed.
+If an image or video cannot be analyzed, `all.errors` in the answer has a message. All others are still analyzed.
 """
 
 from __future__ import annotations
@@ -48,22 +48,23 @@ from lightmeter.wire.request import AnalyzeRequest
 from lightmeter.wire.response import Entries
 
 MAX_OPEN_ASSETS: Final = 64
-"""Maximum assets of one account that are fetched or analyzed at once. Limits connections and temporary files."""
+"""Maximum images and videos of an account that are fetched or analyzed at once.
+
+It limits the number of open connections and temporary files."""
 
 IMAGES_PER_VIDEO: Final = 4
-"""Maximum images that are analyzed at once, divided by the maximum videos.
+"""The maximum of images that are analyzed at once is this many times the maximum of videos (`workers`).
 
-A decoded image takes little memory. On one core, it took 19.0 ms with 2 images at once, 18.2 with 4, 17.8 with 8 or 16.
+An image needs little memory. On one core, each took 19.0 ms with 2 images at once, 18.2 with 4, 17.8 with 8 or 16.
 """
 
 MAX_OPEN_ASSETS_OF_REQUEST: Final = 8
-"""Maximum assets of one request that are open at once, so that a request with slow hosts does not block the others."""
+"""Maximum images and videos of a request that are fetched or analyzed at once. So slow hosts do not block others."""
 
 MAX_FRAMES_ON_LOOP: Final = 16
-"""Maximum frames that are summarized on the event loop; more would block it and are summarized in a thread."""
+"""Maximum frames of a video that are summarized on the event loop. More would block it, so a thread summarizes them."""
 
 T = TypeVar("T")
-
 
 _LIMITS: Final = AnalyzerLimits()
 
@@ -75,7 +76,7 @@ class _AssetResult:
     Attributes:
         asset: JSON of the image or video in the answer; None if it could not be analyzed.
         backends: Names of the back ends that succeeded and are charged.
-        pictures: Number of images (1) or video frames that were analyzed.
+        pictures: Number of pictures that were analyzed: 1 for an image, or the frames of a video.
         errors: Messages for the user.
     """
 
@@ -91,10 +92,10 @@ class _RunningJob:
 
     Attributes:
         job: The request, prepared for analysis.
-        hold_more: Reserves the price of a number of additional pictures; raises OutOfCredits.
+        hold_more: Function that takes a number of additional pictures and reserves their price. May raise OutOfCredits.
         on_video: Called for each asset (image or video of the request) that turns out to be a video.
         open_assets: Limits how many assets of the request are fetched or analyzed at once.
-        params: Features and options for each back end, by name of the back end.
+        params: Name of a back end → its features and options.
         views: Transforms (scale, crop) that turn a picture (image or video frame) into the inputs of the back ends.
     """
 
@@ -112,7 +113,7 @@ class _RunningJob:
 
 @dataclass(frozen=True, slots=True)
 class _AssetTask:
-    """An image or video to analyze; the credits reserved for it pay for `held_pictures` (1 for an image, or frames)."""
+    """An image or video to analyze. The reserved credits pay for `held_pictures`: 1 image, or the frames of a video."""
 
     source: str | bytes
     name: str
@@ -127,8 +128,8 @@ class Analyzer:
         backends: Back ends by name.
         fetcher: Fetches assets by URL.
         tariff: Prices.
-        workers: Maximum videos of an account that are analyzed at once; the maximum for images is `IMAGES_PER_VIDEO`
-            times as high.
+        workers: Maximum videos of an account that are analyzed at once. The maximum number of images is
+            `IMAGES_PER_VIDEO` times as high.
         limits: Limits of unfinished images and video frames, of the cache of results, and of decoding.
         metrics: Receives counts and durations.
         clock: Source of the time.
@@ -178,14 +179,14 @@ class Analyzer:
     def admit(
         self, account_id: int, pictures: int, waiting_requests: Mapping[int, int] = NOTHING
     ) -> AbstractContextManager[None]:
-        """Return a context manager that counts a new request's images and frames as unfinished during its `with` block.
+        """Return a context manager. In its `with` block, a new request's images and frames count as unfinished.
 
-        The caller stores the request in the block.
+        The caller stores the new request in this block. If the request is refused, an exception is raised instead.
 
         Args:
             account_id: Account that sent the request.
             pictures: Maximum number of images and frames of the request.
-            waiting_requests: Number of requests in the job queue, by account; each counts as one picture.
+            waiting_requests: Account number → number of its requests in the job queue; each counts as one picture.
 
         Raises:
             ServiceOverloaded: the account has too many unfinished images and video frames.
@@ -203,11 +204,11 @@ class Analyzer:
 
         Args:
             job: The request, prepared for analysis.
-            hold_more: Reserves the price of a number of additional pictures; raises OutOfCredits.
+            hold_more: Function that takes a number of additional pictures and reserves their price.
             on_video: Called for each asset (image or video of the request) that turns out to be a video.
 
         Raises:
-            TempFolderError: the only asset of the job cannot be stored in the temporary folder.
+            TempFolderError: the request has only one asset, which cannot be stored in the temporary folder.
         """
         request = job.request
         sources: list[str | bytes] = [*request.url, *job.uploads]
@@ -224,7 +225,7 @@ class Analyzer:
         return AnalysisResult(orjson.dumps({"assets": analyzed, "errors": errors}), charge)
 
     def _inference_params(self, request: AnalyzeRequest) -> dict[str, InferenceParams]:
-        """Return features and options by name of each back end that is requested or that a requested one builds on."""
+        """Return back end → its features and options, for the requested back ends and those whose results they need."""
         options = AnalysisOptions(role=request.role, language=request.language, prompt=request.prompt)
         requested = frozenset(request.feature)
         features = {name: self._backends[name].features & requested for name in request.backend}
@@ -235,9 +236,9 @@ class Analyzer:
         return {name: InferenceParams(each, options) for name, each in features.items()}
 
     async def _run_asset(self, running: _RunningJob, asset: _AssetTask) -> _AssetResult:
-        """Analyze the image or video `asset` of the request `running`; wait first while too many others are analyzed.
+        """Analyze the image or video `asset` of the request `running`, after a wait if too many are in progress.
 
-        If the analysis fails, the result has no `asset`, but an error message for the user.
+        If the analysis fails, return a result that has an error message for the user, and None as `asset`.
         """
         with self._admission.reserve(running.job.account_id, asset.held_pictures):
             async with running.open_assets, self._open_assets.acquire(running.caller):
@@ -310,7 +311,7 @@ class Analyzer:
             return await anext(slices, None)
 
     async def _infer_all(self, pictures: DecodedPictures, running: _RunningJob) -> EntriesByBackend:
-        """Return entries (tags, …) or an error by back end; back ends that need others' results run last."""
+        """Return back end → its entries (tags, …) or its error. Back ends that build on other results run last."""
         entries = dict(
             await _gather(
                 [
@@ -341,7 +342,7 @@ class Analyzer:
         return backend, in_asset_pixels(entries, view, pictures)
 
     def _cached_findings(self, content: ContentKey | None, running: _RunningJob) -> AssetFindings | None:
-        """Return the cached findings on the file with key `content`; None if any that `running` needs is missing."""
+        """Return the cached results for the file `content`; None unless every back end of `running` has a result."""
         if self._cache is None or content is None:
             return None
         metadata = self._cache.get_metadata(content)
@@ -386,7 +387,7 @@ class Analyzer:
 
 
 async def _gather(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Run coroutines concurrently; return their results. After an error or cancellation, cancel and await the rest."""
+    """Run coroutines concurrently; return their results in order. If one fails, or on cancellation, cancel the rest."""
     if len(coroutines) == 1:  # most requests have one picture, which needs no task of its own
         return [await coroutines[0]]
     tasks = [asyncio.create_task(each) for each in coroutines]

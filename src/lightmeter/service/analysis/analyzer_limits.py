@@ -16,7 +16,7 @@ class AnalyzerLimits:
     Attributes:
         max_pending_pictures: Maximum images and video frames in the unfinished requests of one account.
         cache_bytes: Size of the cache of back-end results in bytes; 0: no cache.
-        decoding: Limits of the processes, threads and memory that decode images and videos.
+        decoding: Limits of the processes, the threads and the memory for decoding images and videos.
     """
 
     max_pending_pictures: int = MAX_PENDING_PICTURES

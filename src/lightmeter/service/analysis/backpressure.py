@@ -3,7 +3,7 @@
 A picture (image or video frame) is pending from the admission of its request until its analysis ends. A request that
 would wait for minutes is refused at once, before credits are reserved for it.
 
-However many pictures of one account are pending, they count as at most half of the capacity of the service. So one
+The pending pictures of one account count as at most half of the capacity of the service, even if they are more. So one
 account cannot make the service refuse the requests of all other accounts.
 """
 
@@ -20,27 +20,32 @@ from lightmeter.errors import LightmeterError
 from lightmeter.service.analysis.fair_queue import ACCOUNT_SHARES
 
 MAX_PENDING_PICTURES: Final = 2000
-"""Default limit of an account's pending pictures: about 40 s of tagging on one core, at the measured 48 a second."""
+"""Default limit of an account's pending pictures.
+
+One core tags them in about 40 s, at the measured rate of 48 pictures a second.
+"""
 
 WINDOW_S: Final = 30.0
-"""Period in seconds over which throughput is measured."""
+"""The throughput (analyzed pictures per second) is measured over the latest period of this many seconds."""
 
 INITIAL_PICTURES_PER_S: Final = 10.0
-"""Assumed throughput before the first measurement."""
-MIN_RETRY_S: Final = 1
-MAX_RETRY_S: Final = 300
-"""Limits of the header `Retry-After` in seconds."""
+"""Throughput, in pictures per second, that is assumed before the first measurement."""
 
+MIN_RETRY_S: Final = 1
+"""Minimum value of the header `Retry-After`, in seconds."""
+
+MAX_RETRY_S: Final = 300
+"""Maximum value of the header `Retry-After`, in seconds."""
 
 NOTHING: Final[Mapping[int, int]] = {}
-"""No waiting requests of any account."""
+"""Value of `waiting_requests` if no account has requests in the job queue."""
 
 
 class ServiceOverloaded(LightmeterError):
     """The service cannot accept a request now, for example because too many images of the account are unfinished.
 
     Attributes:
-        retry_after_s: Estimated whole seconds until the service can accept the request, 1 or more.
+        retry_after_s: Estimated time until the service can accept the request: a whole number of seconds, 1 or more.
     """
 
     def __init__(self, retry_after_s: int) -> None:
@@ -49,14 +54,16 @@ class ServiceOverloaded(LightmeterError):
 
 
 class AdmissionController:
-    """Counts pending pictures (images and video frames), measures throughput, and refuses requests beyond a limit.
+    """Counts the pending pictures (images and video frames), and refuses a request if its account has too many.
 
-    A picture is pending from the admission of its request until its analysis ends.
+    A picture is pending from the admission of its request until its analysis ends. To tell a refused client when to
+    retry, the controller also measures the throughput.
 
     Args:
-        max_pending_pictures: Maximum pending pictures of an account while no other account has any. The total limit
-            for all accounts is twice as high. An account may use half of the part of the total that the other
-            accounts leave. If the account has no pending pictures, its next request may exceed this maximum.
+        max_pending_pictures: Maximum pending pictures of an account, while no other account has pending pictures. The
+            total for all accounts is twice as high. While other accounts have pending pictures, the limit of an account
+            is half of what they leave of this total. If an account has no pending pictures, its next request may be
+            larger than its limit.
         clock: Source of the time.
     """
 
@@ -76,15 +83,18 @@ class AdmissionController:
     def admit(
         self, account_id: int, pictures: int, waiting_requests: Mapping[int, int] = NOTHING
     ) -> AbstractContextManager[None]:
-        """Return a context manager that counts the images and frames of a request as pending during its `with` block.
+        """Return a context manager. In its `with` block, the images and frames of a request count as pending.
+
+        If the request is refused, an exception is raised instead.
 
         Args:
             account_id: Account that sent the request.
             pictures: Number of images and video frames of the request.
-            waiting_requests: Number of requests in the job queue, by account number; each counts as one picture.
+            waiting_requests: Account number → number of its requests in the job queue. Each request counts as one
+                pending picture.
 
         Raises:
-            ServiceOverloaded: the account would exceed its limit of pending pictures.
+            ServiceOverloaded: with this request, the account would exceed its limit of pending pictures.
         """
         pending = self._pending + Counter(waiting_requests)
         own = pending.pop(account_id, 0)
@@ -96,9 +106,9 @@ class AdmissionController:
 
     @contextmanager
     def reserve(self, account_id: int, pictures: int) -> Iterator[None]:
-        """Count the `pictures` images and video frames of an account's request as pending during the `with` block.
+        """Count `pictures` more images and video frames of an account as pending during the `with` block.
 
-        Unlike `admit`, never refuse the request.
+        Unlike `admit`, this method never refuses a request.
         """
         if not self._pending:
             self._busy_since = self._clock.monotonic()
@@ -119,9 +129,10 @@ class AdmissionController:
         self._drop_old_measurements()
 
     def pictures_per_s(self) -> float:
-        """Return the images and frames analyzed per second in the last `WINDOW_S` seconds, not counting idle time.
+        """Return how many images and frames per second were analyzed in the last `WINDOW_S` seconds.
 
-        If none were analyzed in this period, return the previous rate.
+        Time without pending pictures does not count. If nothing was analyzed in this period, return the rate that was
+        measured before the service was last idle, or `INITIAL_PICTURES_PER_S`.
         """
         self._drop_old_measurements()
         pictures = sum(count for _, count in self._finished)
@@ -134,9 +145,9 @@ class AdmissionController:
             self._finished.popleft()
 
     def _retry_after_s(self, waiting: int, excess: int) -> int:
-        """Return the estimated seconds until `excess` of the `waiting` pictures (all, if fewer wait) are analyzed.
+        """Estimate the seconds until `excess` pictures are analyzed, or all `waiting` pictures if these are fewer.
 
-        The result is rounded up, and limited to `MIN_RETRY_S` to `MAX_RETRY_S`.
+        The result is rounded up to a whole number from `MIN_RETRY_S` to `MAX_RETRY_S`.
         """
         seconds = math.ceil(min(waiting, excess) / self.pictures_per_s())
         return min(max(seconds, MIN_RETRY_S), MAX_RETRY_S)

@@ -1,4 +1,7 @@
-"""Converts coordinates in a back end's input, which may be scaled or cropped, to pixels of the image or video."""
+"""Converts the coordinates that back ends return to pixels of the image or video.
+
+The input of a back end may be scaled or cropped, and its coordinates refer to this input.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,10 @@ _IDENTITY: Final = PixelMapping(0, 0, 1, 1)
 
 
 def in_asset_pixels(entries: Sequence[Entries], view: InputTransform, pictures: DecodedPictures) -> list[Entries]:
-    """Return what a back end found (faces, texts and so on) with coordinates in pixels of the image or video.
+    """Return the entries of a back end (faces, texts and so on), with coordinates in pixels of the image or video.
 
     Args:
-        entries: Entries of each image or frame, in order.
+        entries: Entries of each image or frame, in order, with coordinates in the back end's input.
         view: Transform (scale, crop) that made the back end's input.
         pictures: The decoded image or frames, with the size of the asset.
     """
@@ -47,8 +50,8 @@ def _convert_entries(entries: Entries, mapping: PixelMapping) -> Entries:
 def convert_coordinates(value: Any, mapping: PixelMapping) -> Any:
     """Return a JSON value in which `mapping` has converted all coordinates, at any depth; other values do not change.
 
-    `x`, `left` and `right`, `y`, `top` and `bottom` are positions; `width` and `height` are lengths. Integers are
-    rounded to integers, other numbers to hundredths of a pixel.
+    The fields `x`, `left`, `right`, `y`, `top` and `bottom` are converted as positions. The fields `width` and `height`
+    are converted as lengths. An integer is rounded to an integer, any other number to hundredths of a pixel.
     """
     if isinstance(value, list):
         return [convert_coordinates(inner, mapping) for inner in value]

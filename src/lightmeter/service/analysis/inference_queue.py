@@ -1,9 +1,9 @@
 """One queue of pictures (images and video frames) per back end, with the threads that call the back end.
 
-Accounts take turns, and so do the requests of an account, so that a request with a thousand pictures does not delay a
-request with one. A back end declares how many calls may run at once and how many pictures a call may have
-(`BackendTraits`). A call gets waiting pictures with equal parameters from any request. If it fails, the back end is
-called again for each picture alone, so that one bad picture does not fail the others.
+Accounts take turns, and the requests of an account take turns. So a request with a thousand pictures does not delay a
+request with one picture. A back end declares how many calls may run at once, and how many pictures a call may have
+(`BackendTraits`). A call gets waiting pictures with equal parameters, which may belong to different requests. If the
+call fails, the back end is called again for each picture alone, so that one bad picture does not fail the others.
 
 Throughput of a local model in pictures a second (two cores, onnxruntime 1.31, EfficientNet-Lite0, the model alone;
 repeats differed by up to 40 %). "Threads" are the threads that one call uses, "callers" the calls at the same time:
@@ -16,10 +16,10 @@ two threads, one caller     140  180  207  202
 one thread, two callers     219  188  187  187
 ==========================  ===  ===  ===  ===
 
-So each call of a model uses one core and one picture at a time, and there are as many calls at once as cores. The
-result of a picture depends neither on the number of cores nor on the other pictures of a call. The disadvantage: a
-single picture uses only one core. A call may still get several waiting pictures, which are divided evenly among the
-free threads. This saved about 0.5 of 18.7 ms per picture with eight clients.
+So each call of a model uses one core, and processes one picture after the other. As many calls run at once as there are
+cores. The result of a picture depends neither on the number of cores nor on the other pictures of a call. The
+disadvantage is that a single picture uses only one core. A call may get several waiting pictures, because all waiting
+pictures are divided evenly among the free threads. This saved about 0.5 of 18.7 ms per picture with eight clients.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ InferenceOutcome: TypeAlias = Entries | BackendError
 
 @dataclass(frozen=True, slots=True)
 class InferenceParams:
-    """Features and options (such as the prompt) for a back end. Pictures with equal parameters may share a call."""
+    """Features and options (such as the prompt) for a back end.
+
+    Pictures with equal parameters may be sent to the back end in the same call.
+    """
 
     features: frozenset[str]
     options: AnalysisOptions
@@ -131,7 +134,10 @@ class _BackendQueue:
 
 
 class InferenceQueues:
-    """The queues in which images and frames wait for each back end; `metrics` receives counts and times of calls."""
+    """For each back end, the queue of images and frames that wait for it, and the threads that call it.
+
+    `metrics` receives the counts and durations of the calls.
+    """
 
     def __init__(self, backends: Mapping[str, Backend], metrics: Metrics) -> None:
         self._queues = {name: _BackendQueue(backend, metrics) for name, backend in backends.items()}
@@ -162,10 +168,10 @@ class InferenceQueues:
             backend: Name of the back end.
             pictures: An image, or frames of one video.
             params: Features and options (such as the prompt) for the back end.
-            caller: The account and the request; accounts take turns, and so do the requests of an account.
+            caller: The account and the request. Accounts take turns, and the requests of an account take turns.
 
         Raises:
-            BackendError: the back end failed for a picture; the message is for the client.
+            BackendError: the back end failed for a picture. The message may be shown to the client.
         """
         return await self._queues[backend].infer(pictures, params, caller)
 
@@ -173,7 +179,7 @@ class InferenceQueues:
 def _call_backend(
     backend: Backend, pictures: Sequence[RGB], params: InferenceParams, metrics: Metrics
 ) -> list[InferenceOutcome]:
-    """Call a back end, and return the entries (tags, colors and so on) or the error of each picture.
+    """Call a back end, and return one item for each picture: its entries (tags, colors and so on), or an error.
 
     If a call with several pictures fails, call the back end for each picture alone.
 

@@ -12,16 +12,17 @@ class AnalysisJob:
     """A request that is prepared for `Analyzer.run`: aliases and default values are resolved.
 
     Attributes:
-        request: The request with only available back ends and features; the lists `backend` and `feature` are empty if
-            none is available.
+        request: The request, reduced to the available back ends and features. Its list `backend` or `feature` is empty
+            if none is available.
         uploads: Contents of uploaded files.
         names: Names of the assets (images and videos) in the answer: URLs as the client sent them, then file names.
-        held_pictures: For each asset, the number of images (1) or video frames whose price is reserved.
-        max_frames: Maximum frames captured of a video; 0: no limit.
-        digests: SHA-256 of each upload; empty: not computed yet.
-        requested_features: Features that the request names, available or not; all but `embeddings` if it names
-            none. In the answer, each asset has a field for each of these features, which may be empty.
-        unavailable_errors: Messages for `all.errors` on requested back ends and features that are not available.
+        held_pictures: For each asset, the number of pictures whose price is reserved: 1 for an image, or video frames.
+        max_frames: Maximum number of frames that are taken from a video; 0: no limit.
+        digests: SHA-256 of each upload. Empty: the digests were not computed yet.
+        requested_features: Features that the request names, whether they are available or not. If it names none: all
+            features except `embeddings`. In the answer, each asset has a field for each of these features, which may be
+            empty.
+        unavailable_errors: Messages about requested back ends and features that are not available, for `all.errors`.
         account_id: Number of the account that pays; the queues serve accounts in turn.
     """
 

@@ -1,6 +1,6 @@
 """Combines what all back ends found in an image or video, and converts it to JSON for the answer.
 
-A video is analyzed in slices of a few frames each, whose results are appended to each other.
+A video is analyzed in slices of a few frames each. The results of its slices are joined here.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES
 from lightmeter.wire.response import Entries
 
 OPTIONAL_LISTS: Final = ("faces", "texts", "brands", "embeddings")
-"""Fields of an asset that exist only where their feature is requested."""
+"""Fields of an image, video or frame in the answer that are left out if their feature is not requested."""
 
 NO_ENTRIES: Final = Entries()
 EMPTY_FIELDS: Final[dict[str, Any]] = {"tags": {}, "colors": {}, "nsfw": [], "descriptions": []}
 
 
 EntriesByBackend: TypeAlias = Mapping[str, list[Entries] | BackendError]
-"""By name of the back end, the entries of every image or frame, or the error that the back end raised."""
+"""Name of a back end → a list with the entries of each image or frame, or the error that the back end raised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,14 @@ class AssetFindings:
 
 
 def append_slice(findings: AssetFindings | None, metadata: AssetMetadata, entries: EntriesByBackend) -> AssetFindings:
-    """Return the results for the earlier frames of a video and for its next frames as one object.
+    """Join the results for the earlier frames of a video with the results for its next frames.
 
-    If a back end failed for any frames, its result for the whole video is the error.
+    If a back end failed for some of the frames, its result for the whole video is the error.
 
     Args:
-        findings: Metadata and entries of the earlier frames; None: there are none.
+        findings: Metadata and entries of the earlier frames. None: the next frames are the first ones.
         metadata: Metadata of the next frames.
-        entries: Entries (tags, colors and so on) of the next frames, or an error, by name of the back end.
+        entries: Name of a back end → entries (tags, colors and so on) of the next frames, or an error.
     """
     if findings is None:
         return AssetFindings(metadata, entries)
@@ -67,8 +67,8 @@ def compose_entries(
 
     Args:
         backend: Back end whose input is entries of other back ends, not pictures.
-        entries: Entries or error of each other back end, by its name.
-        count: Number of images or frames; the result has one `Entries` for each.
+        entries: Name of each other back end → its entries, or its error. Back ends with an error are ignored.
+        count: Number of images or frames. The result has one `Entries` for each of them.
         options: Options of the request, such as the language.
     """
     base = {name: each for name in backend.builds_on if not isinstance(each := entries[name], BackendError)}
@@ -79,7 +79,7 @@ def compose_entries(
 
 
 def select_features(entries: Entries, features: Collection[str]) -> Entries:
-    """Return the entries (tags, colors and so on) of `features` only."""
+    """Return `entries` (tags, colors and so on) without those of features that are not in `features`."""
     extra = [name for name in (*FEATURES, *EXTRA_FEATURES) if name not in features and getattr(entries, name)]
     if not extra:
         return entries
@@ -111,13 +111,13 @@ def merge_entries(entries_of_backends: Sequence[Entries]) -> Entries:
 def as_json(
     name: str, metadata: AssetMetadata, frames: Sequence[Entries], tag_score: float, requested_features: frozenset[str]
 ) -> dict[str, Any]:
-    """Return the entries (tags, colors and so on) and metadata of an image or video as JSON for the answer.
+    """Return the JSON of an image or video in the answer: its metadata and its entries (tags, colors and so on).
 
     Args:
-        name: URL or file name of the asset.
-        metadata: Metadata of the asset.
+        name: URL or file name of the image or video.
+        metadata: Metadata of the image or video.
         frames: Entries of the image, or of each frame.
-        tag_score: Minimum score of a tag in the answer.
+        tag_score: Minimum score of a tag in the answer. Tags without a score stay in the answer.
         requested_features: Features whose fields the answer has, even if they are empty.
     """
     whole = frames[0] if metadata.times_s is None else summarize_frames(frames)

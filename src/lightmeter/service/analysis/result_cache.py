@@ -1,6 +1,7 @@
-"""In-memory LRU cache of the entries (tags, colors and so on) that back ends found, by the SHA-256 of the file.
+"""In-memory LRU cache of the entries (tags, colors and so on) that back ends found in a file.
 
-A cached result is identical to the computed one and costs the same credits; it saves only CPU time.
+The key of a file is its SHA-256, so the same content under another name has the same key.
+A cached result is identical to the computed one, and costs the client the same credits. The cache only saves CPU time.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from lightmeter.wire.response import Entries
 DEFAULT_CACHE_BYTES: Final = 64 * 1024**2
 
 _OVERHEAD_BYTES: Final = 300
-"""Estimated memory of an item beside its value: key, digest, containers."""
+"""Estimated memory of a cached item in addition to its value: for its key, digest and containers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContentKey:
-    """Cache key of an image file, or of a video file together with the rule by which its frames are captured.
+    """Cache key of an image file, or of the frames that are taken from a video file.
 
     Attributes:
         digest: SHA-256 of the file.
-        interval_s: Seconds between captured frames of a video; 0 for an image.
-        max_frames: Maximum number of captured frames of a video; 0 for no limit, and for an image.
+        interval_s: Seconds between the frames that are taken from a video; 0 for an image.
+        max_frames: Maximum number of frames that are taken from a video, or 0 for no limit; 0 for an image.
     """
 
     digest: bytes
@@ -36,16 +37,17 @@ class ContentKey:
 
 
 _EntriesKey: TypeAlias = tuple[ContentKey, str, InferenceParams]
-"""Cache key of the entries that a back end, by name, found in a file with some parameters."""
+"""Cache key of entries: the file, the name of the back end that found them, and its features and options."""
 
 
 class ResultCache:
     """LRU cache of metadata of images and videos, and of the entries (tags and so on) that back ends found in them.
 
-    Not thread-safe: use it only on one event loop.
+    When the cache is full, the values that were not used for the longest time are removed. The cache is not
+    thread-safe: use it only on one event loop.
 
     Args:
-        max_bytes: Maximum total size of the cached values, as JSON with an estimated overhead for each value.
+        max_bytes: Maximum total size of the cached values: their size as JSON, plus an estimated overhead for each.
 
     Attributes:
         size_bytes: Current total size of the cached values, measured like `max_bytes`.
@@ -60,19 +62,23 @@ class ResultCache:
         return len(self._items)
 
     def get_metadata(self, content: ContentKey) -> AssetMetadata | None:
-        """Return the cached metadata, such as the size, of the image or video `content`; None: not cached."""
+        """Return the cached metadata, such as width and height, of the image or video `content`; None: not cached."""
         value = self._get(content)
         return value if isinstance(value, AssetMetadata) else None
 
     def put_metadata(self, content: ContentKey, metadata: AssetMetadata) -> None:
-        """Cache the metadata, such as the size, of the image or video `content`."""
+        """Cache the metadata, such as width and height, of the image or video `content`."""
         self._put(content, metadata)
 
     def get_entries(self, content: ContentKey, backend: str, params: InferenceParams) -> list[Entries] | None:
-        """Return new copies of the cached entries (tags and so on) of the image or video `content`; None: not cached.
+        """Return what a back end found in the image or video `content`, as new copies; None: not cached.
 
-        The list has one `Entries` for the image, or for each captured frame of the video. They are what the back end
-        named `backend` found with the features and options `params`.
+        The list has one `Entries` for the image, or one for each frame that was taken from the video.
+
+        Args:
+            content: The image or video.
+            backend: Name of the back end.
+            params: Features and options that the back end was called with.
         """
         value = self._get((content, backend, params))
         # Cached as JSON, so that callers get independent copies, and the size is known.
@@ -81,9 +87,13 @@ class ResultCache:
     def put_entries(
         self, content: ContentKey, backend: str, params: InferenceParams, entries: Sequence[Entries]
     ) -> None:
-        """Cache `entries` (tags and so on), one for the image or for each captured frame of the video `content`.
+        """Cache what a back end found in the image or video `content`.
 
-        They are what the back end named `backend` found with the features and options `params`.
+        Args:
+            content: The image or video.
+            backend: Name of the back end.
+            params: Features and options that the back end was called with.
+            entries: One `Entries` for the image, or one for each frame that was taken from the video.
         """
         self._put((content, backend, params), tuple(each.model_dump_json().encode() for each in entries))
 

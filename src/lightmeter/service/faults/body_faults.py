@@ -1,4 +1,4 @@
-"""Pure functions that change the JSON body of an answer, as faults that the service injects on purpose."""
+"""Pure functions that put faults into the JSON body of an answer, on purpose, so that users can test their clients."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from lightmeter.wire.constants import REQUEST_FAILED
 Body: TypeAlias = dict[str, Any]
 
 _RESULT_FIELDS: Final = ("all", "credits", "credits_paid", "error")
-"""Fields that only the final answer to a request has."""
+"""Fields that an answer has only after its request has ended."""
 
 _CREDIT_FIELDS: Final = ("credits_paid", "credits")
 
 
 def as_unfinished(body: Body) -> Body:
-    """Return the JSON body of an answer as if the job still ran: status `processing`, no results, no charge."""
+    """Return the JSON body of an answer, changed as if the request still ran.
+
+    The status becomes `processing`. The fields with results, charge, balance and error are removed.
+    """
     return {name: value for name, value in body.items() if name not in _RESULT_FIELDS} | {"status": "processing"}
 
 
@@ -28,7 +31,10 @@ def _with_assets(body: Body, assets: Any) -> Body:
 
 
 def _drop_assets(body: Body, random: Random, fault: Fault) -> Body:
-    """Return the body of an answer, with each image and video left out with the probability `fault.chance`."""
+    """Return the body of an answer without some of its images and videos.
+
+    A random draw decides for each image or video: it is left out with the probability `fault.chance`.
+    """
     return _with_assets(body, [asset for asset in body["all"]["assets"] if random.random() >= fault.chance])
 
 
@@ -61,9 +67,9 @@ def _add_asset(body: Body, random: Random, _: Fault) -> Body:
 
 
 def _key_assets_by_name(body: Body, _: Random, __: Fault) -> Body:
-    """Return the body of an answer with the list `assets` (images and videos) as an object keyed by asset name.
+    """Return the body of an answer with the list `assets` (images and videos) replaced by an object: name → asset.
 
-    An asset without a name, or with the name of an earlier asset, gets its index, from 0, as the key.
+    If an asset has no name, or the name of an earlier asset, its key is its index in the list, counted from 0.
     """
     keyed: Body = {}
     for index, asset in enumerate(body["all"]["assets"]):
@@ -94,14 +100,23 @@ BODY_FAULTS: Final[Mapping[FaultName, Callable[[Body, Random, Fault], Body]]] = 
     "no-credits": _omit_credits,
     "fail-charged": _fail_after_charge,
 }
-"""The function that applies each fault, in the order of application; `missing` draws `chance` for each asset."""
+"""Name of a fault → function that puts this fault into the body of an answer. The faults are applied in this order.
+
+Each function is called for an answer with the probability `Fault.chance`. Only the function of `missing` is always
+called: it draws a random number for each image and video.
+"""
 
 
 def encode_malformed(body: Body, kind: OddValue) -> bytes:
-    """Encode the body of an answer as wrong JSON; `kind` selects the error, such as `trailing` (text after the JSON).
+    """Encode the body of an answer as JSON with one error. `kind` selects the error.
 
-    A wrong number replaces the first field `score`; a body without `score` gets a field `elapsed`. Wrong text is
-    appended to the first field `source`; a body without `source` gets a field `note`.
+    - `nan`, `infinity`, `digits`: NaN, -Infinity or 400 digits replace the number in the first field `score`. If the
+      body has no `score`, the new field `elapsed` has this value.
+    - `surrogate`, `byte`: an invalid character or byte follows the text in the first field `source`. If the body has no
+      `source`, the new field `note` has this text.
+    - `duplicate`: the JSON object begins with wrong values of two fields, which occur again later.
+    - `bom`: a byte order mark precedes the JSON.
+    - `trailing`: other text follows the JSON.
     """
     if kind in _ODD_NUMBERS:
         changed = _replace_first(body, "score", lambda _: _PLACEHOLDER)
@@ -126,7 +141,10 @@ def _encode(body: Body) -> bytes:
 
 
 def _replace_first(value: Any, field: str, change: Callable[[Any], Any]) -> Any:
-    """Return a copy of a JSON value with `change` applied to its first field called `field`; None: no such field."""
+    """Find the first field called `field` in a JSON value, and return a copy with `change` applied to this field.
+
+    Return None if there is no such field.
+    """
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in pairs:
         changed = change(inner) if key == field else _replace_first(inner, field, change)

@@ -1,7 +1,14 @@
 """Settings of the faults that the service injects on purpose, and their parser for TOML and JSON.
 
-Each key names a fault of `FAULT_KINDS`. Its value is a table of settings, or a single value for its main setting, or
-`true` for the defaults. A list of tables sets the same fault several times::
+The key `seed` sets the seed of all random choices. Every other key is the name of a fault (see `FAULT_KINDS`). Its
+value is one of:
+
+- a table of settings,
+- a list of tables, to set the fault several times,
+- a single value, which sets the main setting of the fault,
+- `true`, to use the defaults of all settings.
+
+Example::
 
     seed = 7
     drop-after = 0.05
@@ -29,9 +36,9 @@ from lightmeter.errors import SettingsError
 
 
 class Lane(StrEnum):
-    """Type of an API request: submission of images and videos, poll for the result, or reading the balance.
+    """Type of an API request. The operator can limit a fault to some types.
 
-    A fault may be limited to some of these types.
+    `SUBMIT` sends images and videos, `POLL` asks for the result, and `CREDITS` reads the balance.
     """
 
     SUBMIT = "submit"
@@ -70,27 +77,33 @@ RESULTS: Final = SUBMIT | POLL
 
 
 class Fault(BaseModel):
-    """A fault that the service makes on purpose, with its settings. Each fault uses some of them (`FAULT_KINDS`).
+    """A fault that the service makes on purpose, with its settings.
+
+    Each kind of fault uses only some of these settings; `FAULT_KINDS` lists them. The fault `429` is a rate limit, and
+    has exactly one of `bucket`, `window` and `cap`.
 
     Attributes:
         name: Name of the fault in fault files, logs and counts, such as `drop-after`.
         on: Types of requests that the fault affects: `submit`, `poll`, `credits`.
-        chance: Probability, 0 to 1, that the fault affects a request; with the fault `missing`, an image or video.
-        seconds: Shortest and longest delay in seconds; drawn at random for each request.
-        factor: Multiplier of all charges, for the fault `prices`.
-        per_second: Requests a second that the fault `queue` lets through.
-        bucket: For a token-bucket limit: requests a second; None: no such limit.
-        burst: Size of the token bucket: how many requests it lets through at once.
-        window: For a limit of requests in each period: (maximum number of requests, seconds of a period); None: no such
-            limit.
-        cap: For a concurrency limit: maximum requests at once; None: no such limit.
-        retry_after: Retry-After header of a refusal: "no" for none, "yes" for the true seconds, "date" for a date, or
-            a fixed number of seconds.
-        status: HTTP status; None: 429 for a limit, one of 500, 502, 503 and 504 at random for an error.
-        when: Whether an error answer is sent before or after the request is processed and charged.
-        names: For the fault `shuffle`: what replaces the name (URL or file name) of each image and video in the answer:
-            a random file path ("temporary") or URL ("redirect"), no name ("none"), or nothing ("keep").
-        kind: Way to break the JSON, one of `ODD_VALUES`; None: at random.
+        chance: Probability, from 0 to 1, that the fault happens to a request. For the fault `missing`: probability that
+            an image or video is left out of the answer.
+        seconds: Shortest and longest delay in seconds. Each delay is drawn at random from this range.
+        factor: For the fault `prices`: factor by which all charges are multiplied.
+        per_second: For the fault `queue`: maximum requests that start in a second; further requests wait.
+        bucket: For the fault `429` with a token bucket: requests that it allows per second on average. None: no bucket.
+        burst: For the fault `429` with a token bucket: requests that a full bucket allows at once.
+        window: For the fault `429` with fixed periods: the maximum number of requests in a period, then the length of a
+            period in seconds. None: no such limit.
+        cap: For the fault `429` as a concurrency limit: maximum requests that run at once. None: no such limit.
+        retry_after: For the fault `429`: header Retry-After of a refused request. "no": no header. "yes": the seconds
+            until a request is allowed. "date": the time when a request is allowed. A number: always these seconds.
+        status: HTTP status of the answer. None: status 429 for the fault `429`, and one of 500, 502, 503 and 504 at
+            random for the fault `5xx`.
+        when: For the fault `5xx`. "before": the error page is sent, and the request is not processed. "after": the
+            request is processed and charged, and then the error page is sent.
+        names: For the fault `shuffle`: new names of the images and videos in the answer. "temporary": random file
+            paths. "redirect": random URLs. "none": no names. "keep": the names do not change.
+        kind: For the fault `odd-value`: way to break the JSON, one of `ODD_VALUES`. None: a random one each time.
     """
 
     model_config = ConfigDict(frozen=True, alias_generator=lambda setting: setting.replace("_", "-"))
@@ -130,10 +143,10 @@ class FaultKind:
     """Description of a fault that the service can make on purpose, such as `slow`.
 
     Attributes:
-        settings: Names of the fault's settings, separated by spaces. A single value, such as `0.05` in
-            `drop-after = 0.05`, sets the first setting; if the first name is `-`, the fault needs a table of settings.
+        settings: Names of the fault's settings, separated by spaces. The first one is the main setting: a single value,
+            such as `0.05` in `drop-after = 0.05`, sets it. If the first name is `-`, the fault has no main setting.
         lanes: Types of requests (submit, poll, credits) that the fault affects by default.
-        example: A valid value of the fault, as JSON; `true` if all settings have defaults.
+        example: A valid value of the fault, as JSON. It is `true` if all settings have defaults.
         help: Description of the fault for the command-line help.
     """
 
@@ -181,7 +194,7 @@ FAULT_KINDS: Final[Mapping[FaultName, FaultKind]] = {
     "prices": FaultKind("factor", frozenset(Lane), "2", "Charges are those of the price table times so many."),
     "forgetful": FaultKind("-", SUBMIT, "true", "The Idempotency-Key header is ignored."),
 }  # fmt: skip
-"""All kinds of faults, in the order of the command-line help."""
+"""Name of each fault that the service can make → its description, in the order of the command-line help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +202,10 @@ class Faults:
     """The faults that a service makes on purpose, as the operator set them.
 
     Attributes:
-        entries: The faults with their settings; a name may occur several times.
-        seed: Seed of all random choices: the same requests in the same order get the same faults.
-        text: The settings as JSON, for log lines.
+        entries: The faults with their settings. Several faults may have the same name.
+        seed: Seed of all random choices. If two runs have the same seed, and the same requests in the same order, the
+            same faults happen.
+        text: All settings as JSON, for log lines.
     """
 
     entries: tuple[Fault, ...] = ()
@@ -202,12 +216,18 @@ class Faults:
         return bool(self.entries)
 
     def active(self, name: FaultName, lane: Lane | None = None) -> list[Fault]:
-        """Return the faults called `name` that affect requests of type `lane`, such as polls; None: any type."""
+        """Return the configured faults that are called `name` and affect requests of the type `lane`, such as polls.
+
+        If `lane` is None, return all configured faults called `name`.
+        """
         return [each for each in self.entries if each.name == name and (lane is None or lane in each.on)]
 
     @property
     def price_factor(self) -> float:
-        """Factor by which the service multiplies all charges: the product of all faults `prices`, 1 without any."""
+        """Factor by which the service multiplies all charges: the product of the factors of all faults `prices`.
+
+        It is 1 if no fault `prices` is configured.
+        """
         return prod(fault.factor for fault in self.active("prices"))
 
     @classmethod
@@ -228,10 +248,10 @@ class Faults:
 
     @classmethod
     def parse(cls, settings: Mapping[str, Any]) -> Faults:
-        """Convert a mapping from fault names to settings, such as `{"drop-after": 0.05}`, to faults.
+        """Return the faults that `settings` describes: fault name → its settings, such as `{"drop-after": 0.05}`.
 
         Raises:
-            SettingsError: a name or a setting is not valid; the message names it and what is allowed.
+            SettingsError: a name or a setting is not valid. The message says which one, and what is allowed.
         """
         if not isinstance(settings, Mapping):
             raise _invalid_fault("(file)", "must be an object that maps names of faults to their settings")

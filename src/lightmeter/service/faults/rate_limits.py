@@ -1,4 +1,4 @@
-"""Rate limits of requests, which the service injects as faults. `now_s` is the time on a monotonic clock."""
+"""Rate limits that the service puts on requests on purpose, as faults. `now_s` is seconds on a monotonic clock."""
 
 from __future__ import annotations
 
@@ -8,24 +8,28 @@ from lightmeter.service.faults.config import Fault
 
 
 class LimitCounter(ABC):
-    """A rate limit for the requests with one API key, which the service injects as a fault.
+    """A rate limit for the requests with one API key. The service applies it on purpose, as a fault.
 
-    The service calls `enter` before it processes a request and, unless the limit refuses it, `leave` after the answer.
+    The service calls `enter` before it processes a request. If the limit allows the request, the service processes it,
+    and calls `leave` after the answer.
     """
 
     @abstractmethod
     def enter(self, now_s: float) -> float:
-        """Count a request and return 0 if the limit allows it; else return the seconds until a request is allowed.
+        """Check whether a request that arrives at `now_s` is allowed.
 
-        The request arrives at `now_s`, seconds on a monotonic clock.
+        If it is, count it and return 0. If it is not, return the seconds until the limit will allow a request.
+        `now_s` is seconds on a monotonic clock.
         """
 
     def leave(self) -> None:  # noqa: B027 (most limits count only the start of a request)
-        """Record that a request that `enter` allowed has been answered."""
+        """Record that a request has been answered. Call this only for requests that `enter` has allowed."""
 
 
 class TokenBucketLimit(LimitCounter):
-    """Token-bucket limit: each request takes a token; the bucket starts full and gets tokens at a constant rate.
+    """Token-bucket limit: each request takes a token. If the bucket has no token, the request is refused.
+
+    The bucket starts full, and gets new tokens at a constant rate.
 
     Args:
         per_s: Tokens added per second.
@@ -39,9 +43,9 @@ class TokenBucketLimit(LimitCounter):
         self._updated_s: float | None = None
 
     def enter(self, now_s: float) -> float:
-        """Take a token for a request and return 0; if there is none, return the seconds until the next token.
+        """Take a token for a request that arrives at `now_s`, and return 0.
 
-        The request arrives at `now_s`, seconds on a monotonic clock.
+        If the bucket has no token, return the seconds until it has one. `now_s` is seconds on a monotonic clock.
         """
         if self._updated_s is not None:
             self._tokens = min(self._burst, self._tokens + (now_s - self._updated_s) * self._per_s)
@@ -67,9 +71,10 @@ class FixedWindowLimit(LimitCounter):
         self._count = 0
 
     def enter(self, now_s: float) -> float:
-        """Count a request and return 0; if the period has its maximum of requests, return the seconds until it ends.
+        """Count a request that arrives at `now_s`, and return 0.
 
-        The request arrives at `now_s`, seconds on a monotonic clock.
+        If the maximum of requests in this period is reached, return the seconds until the period ends. `now_s` is
+        seconds on a monotonic clock.
         """
         if self._window_start_s is None:
             self._window_start_s = now_s
@@ -84,7 +89,7 @@ class FixedWindowLimit(LimitCounter):
 
 
 class ConcurrencyLimit(LimitCounter):
-    """Limit of requests that run at the same time. A refused request may be sent again after one second.
+    """Limit of requests that run at the same time. The wait for a refused request is always one second.
 
     Args:
         max_requests: Maximum requests that run at the same time, 1 or more.
@@ -95,9 +100,10 @@ class ConcurrencyLimit(LimitCounter):
         self._running = 0
 
     def enter(self, now_s: float) -> float:  # noqa: ARG002 (of the protocol)
-        """Count a request and return 0 if fewer than the maximum are running; else return the wait, 1 second.
+        """Count a request as running, and return 0.
 
-        `now_s` is not used.
+        If the maximum of requests is already running, return 1: the seconds that the client should wait. `now_s` is not
+        used.
         """
         if self._running + 1 > self._max_requests:
             return 1.0
@@ -110,7 +116,7 @@ class ConcurrencyLimit(LimitCounter):
 
 
 def limit_counter(limit: Fault) -> LimitCounter:
-    """Return the rate limit that the fault `limit` describes, as a new counter for the requests with one API key."""
+    """Return a new rate limit for the requests with one API key. The fault `limit` says its type and settings."""
     if limit.bucket is not None:
         return TokenBucketLimit(limit.bucket, limit.burst)
     if limit.window is not None:
@@ -119,7 +125,10 @@ def limit_counter(limit: Fault) -> LimitCounter:
 
 
 class LeakyBucketQueue:
-    """Queue that delays requests so that they start in order, at most `per_s` a second; no request is refused."""
+    """Queue that delays requests: they start in order of arrival, at most `per_s` requests a second.
+
+    The queue has no maximum length, so no request is refused.
+    """
 
     def __init__(self, per_s: float) -> None:
         self._interval_s = 1 / per_s

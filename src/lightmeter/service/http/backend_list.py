@@ -12,13 +12,15 @@ NOT_STARTED = "This service was started without it: name it in --backends."
 
 
 def list_backends(catalog: BackendCatalog, rates: RateTable, loaded: Collection[str] | None = None) -> Backends:
-    """Return all known back ends with prices: the available ones sorted by name, then the others.
+    """Return all known back ends with their prices: first the available ones, then the unavailable ones.
+
+    Both groups are sorted by name.
 
     Args:
         catalog: Known back ends.
-        rates: Price table; what it lacks is listed with the price 0.
-        loaded: Names of the back ends that the service has loaded; others are listed as unavailable. None: all that
-            the catalog calls available.
+        rates: Price table. If it has no price for a feature, the feature is listed with the price 0.
+        loaded: Names of the back ends that the service has loaded. All other back ends are listed as unavailable. None:
+            the catalog alone decides which back ends are available.
     """
     offers = []
     for entry in catalog.entries.values():

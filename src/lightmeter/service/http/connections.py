@@ -1,7 +1,7 @@
 """Limits the connections of the HTTP server: their number, and the time that a client may take to send a request.
 
-aiohttp limits neither by default. A client that opens connections and sends half a request would take every file
-descriptor of the process.
+By default, aiohttp limits neither the number nor the time. Then a client that opens many connections, and sends only
+half a request on each, would use up all file descriptors of the process.
 """
 
 from __future__ import annotations
@@ -24,16 +24,26 @@ from lightmeter.wire.constants import INVALID_FORMAT, QUERY_TOO_LONG, REQUEST_FA
 log = logging.getLogger("lightmeter.service")
 
 MAX_LINE_BYTES: Final = 64 * 1024
-"""Maximum line of an HTTP request, above the maximum query, so that the API itself can refuse a longer query."""
+"""Maximum length of a line of an HTTP request.
+
+It is more than the maximum length of a query, so that the API itself can refuse a query that is too long.
+"""
 
 READ_BUFFER_BYTES: Final = 64 * 1024
-"""Buffer for bytes of a body that the handler has not read yet; from twice this size on, the client has to wait."""
+"""Size of the buffer for the part of a body that has arrived, but that the handler has not read yet.
+
+If the buffer holds more than twice this many bytes, the client must wait: the server receives no more bytes from it
+until the handler has read some.
+"""
 
 LINGER_S: Final = 2.0
-"""Seconds for which the rest of a refused body is read and dropped, so that the client can read the refusal."""
+"""If a body is refused, the server still reads it for this number of seconds, and ignores it.
+
+So the client can send the rest, and then read the refusal.
+"""
 
 CHECK_INTERVAL_S: Final = 0.5
-"""Interval between two checks of the deadlines."""
+"""Seconds between two checks whether deadlines of connections have passed."""
 
 TOO_MANY: Final = b'{"error":"The service has too many connections. Try again in 2 s.","status":"failed"}'
 TOO_MANY_RESPONSE: Final = (
@@ -47,10 +57,12 @@ class ConnectionLimits:
     """Limits of HTTP connections.
 
     Attributes:
-        max_connections: Maximum number of open connections. Half of the process's file descriptors is a further limit.
-        head_s: Seconds from the first byte of a request to the end of its headers.
-        idle_s: Seconds for which a connection may stay open without a request, and a client may take to read an answer.
-        body_s: Seconds that the body of a request may take to arrive, plus one second for each 128 KiB.
+        max_connections: Maximum number of open connections. If half of the process's file descriptors is less, this is
+            the maximum.
+        head_s: Maximum seconds from the first byte of a request to the end of its headers.
+        idle_s: Maximum seconds without a request on an open connection. A client that reads an answer slowly has the
+            same time to read it.
+        body_s: Maximum seconds until the body of a request has arrived. Each 128 KiB that arrive add one second.
     """
 
     max_connections: int = 1024
@@ -62,8 +74,9 @@ class ConnectionLimits:
 class Connections:
     """The open HTTP connections of a server.
 
-    A connection waits until its client has sent a whole request. If a new connection exceeds the maximum, the server
-    closes the connection that has waited longest. So clients that send no whole request never keep others out.
+    A connection counts as waiting until its client has sent a whole request. If a new connection exceeds the maximum,
+    the server closes the connection that has waited longest. So clients that never send a whole request do not keep
+    other clients out.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
@@ -74,9 +87,9 @@ class Connections:
         self._waiting: dict[HttpConnection, None] = {}  # ordered: longest first
 
     def admit(self, connection: HttpConnection) -> bool:
-        """Register a new connection. If too many are open, close the one that waits longest for a whole request.
+        """Register a new connection, and return True. If too many are open, first close the one that waits longest.
 
-        Return whether it was registered: False if too many are open and each has already sent a whole request.
+        Return False, and do not register the connection, if too many are open and none of them waits for a request.
         """
         if len(self._open) >= self._max_connections:
             if not self._waiting:
@@ -87,13 +100,13 @@ class Connections:
         return True
 
     def remove(self, connection: HttpConnection) -> None:
-        """Remove a closed connection from the open ones."""
+        """Remove a closed connection from the list of open connections."""
         self._open.discard(connection)
         self._waiting.pop(connection, None)
 
     @contextmanager
     def handling(self, request: web.Request) -> Iterator[None]:
-        """Suspend the limit on a connection's idle time during the `with` block, which answers its request."""
+        """Suspend the limit `idle_s` for the connection of `request` during the `with` block, which answers it."""
         connection = request.protocol
         if not isinstance(connection, HttpConnection) or connection not in self._open:
             yield
@@ -108,12 +121,15 @@ class Connections:
                 self._wait(connection)
 
     def keep_open(self, request: web.Request) -> None:
-        """Record that the body of `request` has arrived: its connection is not closed to make room for a new one."""
+        """Record that the body of `request` has arrived.
+
+        Until the request is answered, its connection is not closed to make room for new connections.
+        """
         if isinstance(request.protocol, HttpConnection):
             self._waiting.pop(request.protocol, None)
 
     async def close_late(self) -> None:
-        """Close the connections whose deadlines have passed, at regular intervals until cancelled."""
+        """Close the connections whose deadlines have passed, every `CHECK_INTERVAL_S` seconds, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(CHECK_INTERVAL_S)
@@ -138,11 +154,13 @@ class Connections:
 
 
 class HttpConnection(web.RequestHandler):
-    """HTTP connection (aiohttp's) that is closed if no request arrives in time; answers malformed HTTP with JSON.
+    """An HTTP connection of aiohttp, with two additions.
+
+    The server closes the connection if no request arrives in time. It answers malformed HTTP with JSON.
 
     Attributes:
-        deadline_s: Event-loop time, in seconds, at which the server closes the connection unless the headers of a
-            request have arrived.
+        deadline_s: Event-loop time, in seconds. If the headers of a request have not arrived at this time, the server
+            closes the connection.
         request: The request that is being answered; None: no request is being answered.
     """
 
@@ -175,17 +193,17 @@ class HttpConnection(web.RequestHandler):
         super().connection_lost(exc)
 
     def await_request(self, for_s: float) -> None:
-        """Let the server close the connection unless the first byte of a request arrives within `for_s` seconds.
+        """Set a deadline: if no byte of a request arrives within `for_s` seconds, the server closes the connection.
 
-        Infinity means no deadline.
+        If `for_s` is infinity, there is no deadline.
         """
         self.deadline_s = self._loop.time() + for_s
         self._awaits_head = for_s < math.inf
 
     def data_received(self, data: bytes) -> None:
-        """Parse bytes from the client. Set a deadline when the headers of a request begin.
+        """Parse bytes from the client. When the first byte of a request arrives, set the deadline for its headers.
 
-        If a body is malformed, make its reader fail and close the connection.
+        If a body is malformed, the handler that reads it gets an error, and the connection is closed.
         """
         if self._awaits_head:
             self._awaits_head = False
@@ -204,7 +222,7 @@ class HttpConnection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,  # noqa: ARG002 (aiohttp's own signature)
     ) -> web.StreamResponse:
-        """Return the JSON answer to a request that is not valid HTTP; one line is logged.
+        """Return the JSON answer to a request that is not valid HTTP, and log one line.
 
         Args:
             request: Placeholder that aiohttp creates, because no request could be parsed.

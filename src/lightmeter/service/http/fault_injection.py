@@ -1,7 +1,8 @@
 """Middleware that injects faults into requests and answers, so that users can test how their clients handle them.
 
-A fault before the analysis charges nothing. A fault after it does not refund the charge, as with a real service. Each
-fault has its own random generator, so that adding a fault does not change when the others happen.
+If a fault happens before the analysis of a request, nothing is charged. If it happens after the analysis, the charge is
+not refunded, as with a real service. Each fault has its own random generator. So when the operator adds a fault, the
+other faults still happen at the same requests.
 """
 
 from __future__ import annotations
@@ -27,26 +28,27 @@ from lightmeter.wire.constants import not_found
 log = logging.getLogger("lightmeter.service")
 
 IGNORE_IDEMPOTENCY_KEY: Final = web.RequestKey("lightmeter_ignore_idempotency_key", bool)
-"""Key that is set on a request if the service must ignore its Idempotency-Key header."""
+"""Key of an aiohttp request. If it is set, the service ignores the header Idempotency-Key of the request."""
 
 TOO_MANY_STATUS: Final = 429
 ERROR_STATUSES: Final = (500, 502, 503, 504)
+
 ABORTED_STATUS: Final = 499
-"""Status that the log shows for an answer that was not sent, as in nginx."""
+"""Status in the log for an answer that was not sent. nginx uses the same number."""
 
 TOO_MANY: Final = {"error": "Too many requests.", "status": "failed"}
 ERROR_PAGE: Final = "<!doctype html><title>{0}</title><h1>{0} on purpose</h1>"
 RESPONSE_PATH: Final = "/api/response/"
 
 _BODY_READERS: Final = frozenset({*BODY_FAULTS, "late", "unknown", "odd-value", "charge-late"})
-"""Faults that need the parsed JSON of an answer."""
+"""Names of the faults that need the parsed JSON of an answer. If none of them is configured, no answer is parsed."""
 
 
 class FaultInjector:
     """Injects the faults that the operator configured into requests and answers, so that users can test their clients.
 
     Attributes:
-        fault_counts: Number of injected faults so far, by name.
+        fault_counts: Name of a fault → how often it has been injected since the start of the service.
     """
 
     def __init__(self, faults: Faults, clock: Clock) -> None:
@@ -92,9 +94,10 @@ class FaultInjector:
         log.info("fault on purpose: %s", fault.name)
 
     def _draw_fault(self, name: FaultName, lane: Lane) -> Fault | None:
-        """Draw at random whether a fault called `name` happens to a request; count and return it; None: none happens.
+        """Decide at random whether a fault called `name` happens to a request. If so, count it.
 
-        `lane` is the type of the request, such as a poll; the operator may limit a fault to some types.
+        Return the fault that happens; None: no such fault happens. `lane` is the type of the request, such as a poll;
+        the operator may limit a fault to some types.
         """
         for fault in self._faults.active(name, lane):
             if self._random[fault].random() < fault.chance:
@@ -145,10 +148,10 @@ class FaultInjector:
         return self._error_page(error) if error is not None else self._deliver(request, response, lane)
 
     def _deliver(self, request: web.Request, response: web.StreamResponse, lane: Lane) -> web.StreamResponse:
-        """Return the response, or break the connection if a fault happens.
+        """Return the response, unless one of two faults happens that break the connection.
 
-        The fault `drop-after` closes the connection without an answer; `truncate` sends half of the answer first.
-        `lane` is the type of `request`, such as a poll.
+        The fault `drop-after` closes the connection without an answer. The fault `truncate` sends half of the answer,
+        and then closes the connection. `lane` is the type of `request`, such as a poll.
         """
         if self._draw_fault("drop-after", lane):
             return _abort_connection(request)
@@ -161,10 +164,10 @@ class FaultInjector:
         return web.Response(status=status, text=ERROR_PAGE.format(status), content_type="text/html")
 
     def _is_delayed(self, name: FaultName, request: web.Request) -> bool:
-        """Return whether fault `name` hides the result from `request`, a poll; if so, count the fault.
+        """Return whether the fault `name` hides the result from the poll `request`. If so, count the fault.
 
-        The fault `late` shows a finished request as unfinished, `unknown` shows any request as not found (404). Both
-        do so for a random time in the range `Fault.seconds` after the answer that told the client to poll.
+        The fault `late` answers that a finished request still runs. The fault `unknown` answers 404 (not found). Both
+        begin with the answer that told the client to poll, and last a random time in the range `Fault.seconds`.
         """
         request_id = request.match_info["request_id"]
         acknowledged_s = self._acknowledged_s.get(request_id)
@@ -178,7 +181,7 @@ class FaultInjector:
         return False
 
     def _change_response(self, request: web.Request, response: web.StreamResponse, lane: Lane) -> web.StreamResponse:
-        """Return the response with its JSON changed by faults; only answers with status 200 are changed.
+        """Apply faults to the JSON of a response, and return the response. Only responses with status 200 change.
 
         `lane` is the type of `request`, such as a poll.
         """
@@ -194,10 +197,10 @@ class FaultInjector:
         return response
 
     def _hide_late_charges(self, request: web.Request, body: dict[str, Any], lane: Lane) -> dict[str, Any]:
-        """Return `body` with its balance (`credits`) as it would be without the charges not shown yet.
+        """Apply the fault `charge-late`: hide each new charge from the balance for a random time.
 
-        The fault `charge-late` delays when the balance shows a charge. `body` is the JSON of the answer to `request`.
-        `lane` is the type of `request`, such as a poll.
+        Return `body` with a balance (`credits`) to which the hidden charges of the account are added again. `body` is
+        the JSON of the answer to `request`. `lane` is the type of `request`, such as a poll.
         """
         late = self._late_charges.setdefault(read_key(request.headers) or "", [])
         now_s = self._clock.monotonic()
@@ -211,7 +214,7 @@ class FaultInjector:
         return {**body, "credits": body["credits"] + sum(credits_paid for _, credits_paid in late)}
 
     def _change_result(self, request: web.Request, body: dict[str, Any], lane: Lane) -> bytes:
-        """Return `body`, the JSON of an answer to /api/fetch or to a poll, as bytes, changed by faults.
+        """Apply faults to `body`, the JSON of an answer to /api/fetch or to a poll, and encode it as bytes.
 
         `lane` is the type of `request`: submission or poll.
         """
@@ -239,7 +242,10 @@ class FaultInjector:
 
 
 def _request_lane(request: web.Request) -> Lane | None:
-    """Return the type of an API request: submit, poll or read the balance; None for others, such as GET /healthz."""
+    """Return the type of an API request: submit, poll or read the balance.
+
+    Return None for any other request, such as GET /healthz.
+    """
     if request.method not in {"GET", "POST"}:
         return None
     if request.path.startswith(RESPONSE_PATH) and "request_id" in request.match_info:
@@ -252,7 +258,10 @@ def _response_bytes(response: web.Response) -> bytes:
 
 
 def _abort_connection(request: web.Request) -> web.Response:
-    """Close the connection at once; return a response that is only logged, because aiohttp needs one."""
+    """Close the connection of a request at once, without an answer.
+
+    Return a response, because aiohttp needs one. It is not sent; only its status is logged.
+    """
     if request.transport is not None:
         request.transport.abort()
     return web.Response(status=ABORTED_STATUS)

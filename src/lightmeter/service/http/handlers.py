@@ -34,20 +34,30 @@ from lightmeter.wire.response import Backends
 log = logging.getLogger("lightmeter.service")
 
 PURGE_INTERVAL_S: Final = 600.0
-"""Interval between deletions of expired results."""
+"""Seconds between two deletions of expired results."""
 
 DATABASE_CHECK_S: Final = 2.0
-"""Seconds in which the database must answer for the service to be ready; probes time out soon after."""
+"""If the database does not answer within this number of seconds, the service reports that it is not ready.
+
+The probes that ask whether the service is ready time out soon after this time.
+"""
 
 FULL_DISK_RETRY_S: Final = 30
-"""Retry-After in seconds when a disk is full, which takes a person or a clean-up job to mend."""
+"""Value of the header Retry-After, in seconds, while a disk is full: a person or a clean-up job must free space."""
 
 FAILED_STATUS: Final = 500
-"""HTTP status of a synchronous answer that is `failed`; a poll itself succeeds, so its status is 200."""
+"""HTTP status of the answer to a client that waits, if its request has failed.
+
+A client that polls gets status 200 and the field `status` with the value `failed`, because the poll itself succeeds.
+"""
 
 OTHER_BODY: Final = "This Idempotency-Key was sent before with another request: use a new key for a new request."
+
 OTHER_BODY_STATUS: Final = 422
-"""HTTP status for a reused idempotency key, from section 2.7 of the IETF draft on the header Idempotency-Key."""
+"""HTTP status if a client sends the same idempotency key with a different request.
+
+The number is from section 2.7 of the IETF draft on the header Idempotency-Key.
+"""
 
 KEY: Final = re.compile(r"[\x20-\x7e]{1,255}")
 BAD_KEY: Final = "Idempotency-Key must be 1 to 255 printable ASCII characters."
@@ -55,16 +65,25 @@ BAD_KEY: Final = "Idempotency-Key must be 1 to 255 printable ASCII characters."
 REQUEST_ID: Final = re.compile(r"[0-9a-f]{32}")
 
 MAX_WAIT_FOR_OTHER_S: Final = 20.0
-"""Seconds to wait for a request with the same idempotency key in another process; then the client must poll."""
+"""Maximum seconds to wait until another process has finished a request with the same idempotency key.
+
+After this time, the client gets the request id and must poll.
+"""
 
 CHECK_INTERVAL_S: Final = 0.05
 """Seconds between checks whether another process has finished a request with the same idempotency key."""
 
 SMALL_CHARS: Final = 512 * 1024
-"""Base64 up to this size is decoded and hashed on the event loop, which takes less than half a millisecond."""
+"""If the uploads of a request have fewer base64 characters than this, they are decoded and hashed on the event loop.
+
+This takes less than half a millisecond. Larger uploads are decoded and hashed in a thread.
+"""
 
 RANDOM_CHUNK_BYTES: Final = 4096
-"""Random bytes read at once, because each system call releases Python's interpreter lock and waits to get it back."""
+"""Number of random bytes that are read from the system at once.
+
+Fewer and larger reads are faster: each read releases Python's interpreter lock, and waits to get it back.
+"""
 
 _random_bytes = bytearray()
 
@@ -94,7 +113,10 @@ def failure(status: int, error: str, retry_after_s: int | None = None) -> Reply:
 
 
 def random_hex(size_bytes: int) -> str:
-    """Return cryptographically secure random bytes as hexadecimal digits. Call it only on the event loop."""
+    """Return `size_bytes` cryptographically secure random bytes as hexadecimal digits.
+
+    Call this function only on the event loop.
+    """
     if len(_random_bytes) < size_bytes:
         _random_bytes.extend(os.urandom(RANDOM_CHUNK_BYTES))
     digits = _random_bytes[-size_bytes:].hex()
@@ -126,7 +148,7 @@ class Handlers:
         self._database_check: asyncio.Task[bool] | None = None
 
     async def account(self, headers: Mapping[str, str]) -> int:
-        """Return the number of the account that has the API key in the headers.
+        """Return the number of the account to which the API key in the headers belongs.
 
         Raises:
             AccessDenied: the key is missing or unknown.
@@ -148,7 +170,7 @@ class Handlers:
             account_id: Number of the client's account.
             request: The request as the client sent it.
             base_url: URL of this service, for the URL at which the client polls.
-            key: Idempotency key; None: there is none.
+            key: Idempotency key; None: the client sent no key.
 
         Raises:
             BadRequest: the request is not valid.
@@ -202,9 +224,9 @@ class Handlers:
         )
 
     async def _synchronous_reply(self, running: RunningRequest, new: NewRequest, base_url: str) -> Reply:
-        """Wait until a request with one asset has ended, and return its result.
+        """Wait until a request with one asset (image or video) has ended, and return the reply with its result.
 
-        If the asset is a video, do not wait, but return the request id, with which the client polls.
+        If the asset turns out to be a video, stop waiting, and return the request id, with which the client polls.
 
         Args:
             running: The request's run in this process.
@@ -225,10 +247,10 @@ class Handlers:
         return _acknowledgment_reply(request, base_url)
 
     async def _reply_to_repeat(self, earlier: StoredRequest, new: NewRequest, base_url: str) -> Reply:
-        """Return the reply to request `new`, which repeats request `earlier` with its idempotency key; charge nothing.
+        """Return the reply to the request `new`, which has the same idempotency key as the request `earlier`.
 
-        The reply is the result of `earlier`, or its id if the client must poll. This may wait for `earlier` to end.
-        `base_url` is the URL of this service, for the URL at which the client polls.
+        The reply is the result of `earlier`, after a wait if necessary, or its id if the client must poll. Nothing is
+        charged for `new`. `base_url` is the URL of this service, for the URL at which the client polls.
 
         Raises:
             BadRequest: the new request differs from the earlier one.
@@ -265,9 +287,9 @@ class Handlers:
         return earlier
 
     async def result(self, account_id: int, request_id: str) -> Reply:
-        """Return the reply to GET /api/response/REQUEST_ID: the result of a request, its state, or 404.
+        """Return the reply to GET /api/response/REQUEST_ID: the result of a request, or that it is not finished.
 
-        The status is 404 if the request is unknown, has expired, or belongs to another account.
+        The HTTP status is 404 if the request is unknown, has expired, or belongs to another account.
         """
         not_before = self._clock.now() - self._policy.result_lifetime_s
         stored = None
@@ -280,7 +302,7 @@ class Handlers:
         return Reply(200, {**_echo_fields(stored), "status": "processing"})
 
     async def database_answers(self) -> bool:
-        """Whether the database answers within `DATABASE_CHECK_S`; concurrent calls share one query."""
+        """Return whether the database answers within `DATABASE_CHECK_S` seconds. Concurrent calls share one query."""
         if self._database_check is None or self._database_check.done():
             self._database_check = asyncio.create_task(self._check_database())
         done, _ = await asyncio.wait({self._database_check}, timeout=DATABASE_CHECK_S)
@@ -294,7 +316,7 @@ class Handlers:
         return True
 
     async def purge_expired(self) -> None:
-        """Delete requests whose results have expired, at regular intervals until cancelled."""
+        """Delete requests whose results have expired, every `PURGE_INTERVAL_S` seconds, until cancelled."""
         while True:
             before = self._clock.now() - self._policy.result_lifetime_s
             try:
@@ -339,7 +361,10 @@ def _result_reply(stored: StoredRequest, failed_status: int) -> Reply:
 
 
 def error_reply(error: Exception) -> Reply | None:
-    """Return the reply for an exception that the API raises on purpose; None for any other exception."""
+    """Return the reply for an exception that the API raises on purpose, such as BadRequest.
+
+    Return None for any other exception.
+    """
     match error:
         case BadRequest():
             return failure(error.status, str(error))

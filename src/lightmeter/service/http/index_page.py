@@ -21,7 +21,7 @@ LISTED_FIELDS: Final = ("name", "model", "licence", "default", "available", "rea
 def page() -> tuple[bytes, dict[str, str]]:
     """Return the index page as HTML in UTF-8, and its HTTP headers.
 
-    A Content-Security-Policy allows only the script and the style of the page. The HTML file is read only once.
+    The header Content-Security-Policy allows only the page's own script and style. The HTML file is read only once.
     """
     body = files("lightmeter.service.http").joinpath("page.html").read_bytes()
     allowed: dict[str, list[str]] = {"script": [], "style": []}

@@ -1,6 +1,6 @@
 """Generates the OpenAPI 3.1 document of the API from the pydantic models of requests and answers.
 
-The models accept answers of any service with this API. The document adds the rules of this service.
+The models accept the answers of every service with this API. The document adds the stricter rules of this service.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ Json = dict[str, Any]
 REF: Final = "#/components/schemas/"
 ECHO: Final = ("request_id", "user_id", "urls", "files", "file_names", "features", "backends", "role", "language")
 NUMBERS: Final = ("tag_score", "capture_interval", "max_frames")
+
 NUMBER_PATTERNS: Final = {
     "tag_score": r"^(0|1|0?\.[0-9]{1,9})$",
     "capture_interval": "^[1-9][0-9]{0,8}$",
     "max_frames": "^[0-9]{1,9}$",
 }
-"""Patterns of numbers that are sent as strings, in a query or in JSON."""
+"""Field of a request → regular expression for its number, if the client sends it as a string (query or JSON)."""
 
 UNAVAILABLE_NOTE: Final = "Names that are not available are reported in `all.errors`; the others are answered."
 
@@ -47,7 +48,7 @@ ERRORS: Final[Mapping[int, tuple[str, str]]] = {
     500: ("Processing has failed; the text has the cause. Nothing was charged.", f"{words.REQUEST_FAILED}: …"),
     503: ("The service is busy; retry after `Retry-After` seconds. Nothing was charged.", "Too busy."),
 }
-"""Description and example text by error status."""
+"""HTTP status of an error → its description, and an example of the error text."""
 
 
 def document(offers: Backends) -> Json:
@@ -243,7 +244,10 @@ def _schemas(offers: Backends) -> Json:
 def _answer_schema(description: str, status: str, more: Sequence[str]) -> Json:
     """Return the schema of an answer whose field `status` has the value `status`.
 
-    `description` is a text about this answer; `more` names required fields beyond those that all answers have.
+    Args:
+        description: Text about this answer.
+        status: Value of the field `status`.
+        more: Names of the fields that this answer must have in addition to those that all answers have.
     """
     required = (*ECHO, *NUMBERS, "status", *more)
     not_null: Json = {name: {"not": {"type": "null"}} for name in required}
@@ -276,9 +280,14 @@ def _describe_backend(offer: BackendOffer) -> str:
 
 
 def _field_schema(name: str, field: Json, names: Sequence[str] | None) -> Json:
-    """Return the schema of a request field whose allowed values are `names` (None: all values).
+    """Return the JSON schema of a field of a request.
 
-    null and "" mean that the field is omitted; a number may be sent as a string.
+    The schema accepts null or "" for a field that the client omits, and numbers that are sent as strings.
+
+    Args:
+        name: Name of the field.
+        field: Schema of the field that pydantic has generated.
+        names: Allowed values of the field; None: all values of its type.
     """
     unset: list[Json] = [{"const": ""}, {"type": "null"}]
     if name in {"backend", "feature"}:

@@ -29,20 +29,34 @@ from lightmeter.wire.constants import (
 from lightmeter.wire.request import AnalyzeRequest
 
 MAX_ENCODED_CHARS: Final = MAX_FILE_BYTES * 3 // 2
-"""Maximum base64 text of an upload: 4/3 of the maximum file size, with room for line ends."""
+"""Maximum length of the base64 text of an upload.
+
+Base64 text is 4/3 as long as the file. The limit is 3/2 of the maximum file size, to leave room for line ends.
+"""
 
 LISTS: Final = frozenset({"url", "file", "file_name", "backend", "feature"})
 """Parameters whose value is a list."""
 
 MAX_NUMBER: Final = 2**31 - 1
-"""Maximum of whole numbers: larger than any video needs, and safe in any JSON reader and database."""
+"""Maximum of the whole numbers in a request.
+
+It is more than any video needs, and every JSON reader and database can represent it.
+"""
 
 MAX_ASSETS: Final = 100
-"""Default maximum of URLs and files of a request: ten times what known clients send."""
+"""Default maximum of URLs and files of a request together. Known clients send a tenth of this at most."""
 
 MAX_NAMES: Final = 100
+"""Maximum number of back ends that a request may name, and maximum number of features.
+
+The numbers are limited because the answer repeats unknown names.
+"""
+
 MAX_NAME_CHARS: Final = 100
-"""Maximum number and length of names in a request; limited because the answer repeats unknown names."""
+"""Maximum characters in the name of a back end or feature in a request.
+
+The length is limited because the answer repeats unknown names.
+"""
 
 ALLOWED: Final = {
     "tag_score": "a number from 0 to 1",
@@ -82,8 +96,8 @@ def from_json(body: bytes | bytearray) -> AnalyzeRequest:
 def from_query(pairs: Sequence[tuple[str, str]]) -> AnalyzeRequest:
     """Return the request that query parameters contain.
 
-    `pairs` are the names and values, decoded, in the order of the query. A list is sent as repeated `url=…` or
-    `url[]=…`. If another parameter is repeated, the last value counts.
+    `pairs` are the decoded names and values, in the order of the query. A list, such as the list of URLs, is sent as a
+    repeated parameter: `url=…` or `url[]=…`. If a parameter that is no list is repeated, its last value counts.
 
     Raises:
         BadRequest: a value is not allowed.
@@ -127,10 +141,10 @@ def validate(
     ports: frozenset[int] = PORTS,
     max_assets: int = MAX_ASSETS,
 ) -> AnalyzeRequest:
-    """Check a request, and return it with lowercase names of back ends and features without duplicates.
+    """Check a request, and return it with normalized names: lowercase back ends and features, without duplicates.
 
-    Omitted parameters stay omitted. Unavailable back ends and features stay in the request: the answer reports them in
-    `all.errors`. A request that names features is refused only if none of them is known.
+    Back ends and features that the client omitted stay omitted. Unavailable back ends and features stay in the request:
+    the answer reports them in `all.errors`. If a request names features, it is refused only if all of them are unknown.
 
     Args:
         request: The request as the client sent it.
@@ -140,8 +154,8 @@ def validate(
         max_assets: Maximum URLs and files together.
 
     Raises:
-        BadRequest: there is no URL or file, there are too many, a URL is refused, the value of `role` is unknown, or
-            features are named and none is known.
+        BadRequest: there is no URL or file, there are too many URLs and files, a URL is refused, the value of `role` is
+            unknown, or all named features are unknown.
     """
     if not request.url and not request.file:
         raise BadRequest(PARAMS_REQUIRED)
@@ -214,7 +228,8 @@ def _decode_leniently(encoded: str) -> bytes:
 def with_file_names(request: AnalyzeRequest, uploads: Sequence[bytes]) -> AnalyzeRequest:
     """Return the request with a name for each upload.
 
-    An unnamed upload gets a name from its position, counted from 1, and its type: the second may become `file-2.png`.
+    If the client sent no name for an upload, its name is made from its position, counted from 1, and its file type. For
+    example, the second upload gets the name `file-2.png`.
     """
     file_names = request.file_name
     names = [

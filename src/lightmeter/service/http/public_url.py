@@ -1,6 +1,6 @@
-"""Decides the base URL under which clients reach the service.
+"""Decides which base URL the service writes into its answers.
 
-The answer that tells a client to poll contains it, as the start of `response_uri`, the URL to poll.
+Clients reach the service under this URL. It is the start of `response_uri`, the URL at which a client must poll.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ class PublicUrl:
 
     Attributes:
         fixed: Base URL without a slash at the end; None: the host of each request decides.
-        trusted_proxies: Networks of proxies whose headers X-Forwarded-Proto and X-Forwarded-Host are believed.
+        trusted_proxies: Networks of proxies. If a request comes from such a proxy, its headers X-Forwarded-Proto and
+            X-Forwarded-Host decide the base URL.
     """
 
     fixed: str | None = None
@@ -51,9 +52,9 @@ class PublicUrl:
 
 
 def _last(request: web.Request, header: str) -> str:
-    """Return the last of a header's comma-separated values, which is the value that the nearest proxy has added.
+    """Return the last of a header's comma-separated values: the value that the nearest proxy has added.
 
-    Return an empty text if the request has no such header.
+    Return an empty text if the request does not have the header.
     """
     return ",".join(request.headers.getall(header, ())).rpartition(",")[2].strip()
 

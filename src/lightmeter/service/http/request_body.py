@@ -15,13 +15,19 @@ from lightmeter.service.http.parameters import BadRequest
 from lightmeter.wire.constants import FILE_TOO_LARGE, INVALID_FORMAT, MAX_FILE_BYTES
 
 MAX_BODY_BYTES: Final = 10 * MAX_FILE_BYTES * 4 // 3 + 1024 * 1024
-"""Maximum size of a body: ten files of the largest size, as base64. All bodies of an account share this limit."""
+"""Maximum size of a body: enough for ten files of the largest size, as base64.
+
+It is also the maximum for all bodies of one account that are in memory at the same time.
+"""
 
 MAX_TOTAL_BYTES: Final = MAX_BODY_BYTES + 64 * 1024 * 1024
-"""Maximum size of all bodies in memory. The bodies of one account leave room for those of others."""
+"""Maximum size of the bodies of all accounts that are in memory at the same time.
+
+It is more than the maximum for one account, so that one account leaves memory to other accounts.
+"""
 
 MIN_BYTES_PER_S: Final = 128 * 1024
-"""Lowest average speed at which a body must arrive, about 1 Mbit/s."""
+"""Minimum average speed at which a body must arrive: about 1 Mbit/s. Slower bodies are refused after some time."""
 
 RETRY_AFTER_S: Final = 2
 
@@ -50,7 +56,7 @@ class BodyMemory:
 
 
 class BodyShare:
-    """Memory that is reserved for the body of one HTTP request, so that `BodyMemory` can limit the total."""
+    """A reservation of memory for the body of one HTTP request. `BodyMemory` limits the total of all reservations."""
 
     def __init__(self, reserved: Counter[int], account_id: int) -> None:
         self._reserved = reserved
@@ -126,4 +132,7 @@ async def read_body(request: web.Request, share: BodyShare, body_s: float) -> by
 
 
 async def defer_continue(_: web.Request) -> None:
-    """Send no `100 Continue` yet for a request with `Expect: 100-continue`: `read_body` sends it after all checks."""
+    """Do nothing. aiohttp calls this for a request with the header `Expect: 100-continue`.
+
+    Without this function, aiohttp would send `100 Continue` at once. `read_body` sends it after all checks.
+    """

@@ -33,7 +33,10 @@ LARGE_BODY_BYTES: Final = 1024 * 1024
 """Bodies of at least this size are parsed in a thread, because they would block the event loop."""
 
 RETRY_AFTER_S: Final = 2
-"""Seconds in the Retry-After header of a 503 without an estimate: the poll interval of public clients."""
+"""Value of the header Retry-After, in seconds, of an answer with status 503, if the service has no estimate.
+
+It is the interval at which public clients poll.
+"""
 
 NOT_READY: Final = failure(503, "The service is starting or stopping: ask again.")
 """Reply to new requests while the service starts or stops; clients can still poll for results."""
@@ -44,7 +47,10 @@ CORS_HEADERS: Final = {
     "Access-Control-Allow-Origin": "*",
     "Access-Control-Expose-Headers": f"{REQUEST_ID}, Retry-After",
 }
-"""Web pages of any host may call the API. This is safe because browsers do not add the API key by themselves."""
+"""Headers that allow web pages of any host to call the API (CORS).
+
+This is safe because browsers do not add the API key by themselves.
+"""
 
 PREFLIGHT: Final = {
     **CORS_HEADERS,
@@ -59,11 +65,12 @@ class HttpContext:
     """Objects that the HTTP routes use in addition to `Handlers`, which contains the logic of the endpoints.
 
     Attributes:
-        is_ready: Function that returns whether new requests are accepted: False while the service starts or stops.
+        is_ready: Function that returns whether the service accepts new requests. It returns False while the service
+            starts or stops.
         metrics: Metrics that `/metrics` shows.
-        connections: The server's open HTTP connections, with the limits of their number and time.
+        connections: The server's open HTTP connections, and the limits of their number and time.
         public_url: Base URL of the service.
-        injector: Injects faults; None: no faults.
+        injector: Injects faults on purpose, for tests of clients; None: no faults are injected.
     """
 
     is_ready: Callable[[], bool]
@@ -100,7 +107,7 @@ def _json(reply: Reply) -> web.Response:
 
 
 def _log_requests(context: HttpContext) -> Middleware:
-    """Return the outer middleware, which gives each request an id, and counts, times and logs it."""
+    """Return the outermost middleware: it gives each HTTP request an id, measures its time, and counts and logs it."""
 
     @web.middleware
     async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -141,7 +148,10 @@ def _log_requests(context: HttpContext) -> Middleware:
 
 
 def _route(request: web.Request) -> str:
-    """Return the pattern of a request's route, such as `/api/response/{request_id}`; `other` if there is none."""
+    """Return the pattern of a request's route, such as `/api/response/{request_id}`.
+
+    Return `other` if no route matches the request.
+    """
     resource = request.match_info.route.resource
     return "other" if resource is None else resource.canonical
 

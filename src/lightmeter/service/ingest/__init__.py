@@ -1,1 +1,4 @@
-"""Fetches images and videos, from public addresses only, and decodes them within limits; all input is untrusted."""
+"""Fetches images and videos, and decodes them.
+
+All input is untrusted. So only public addresses are fetched from, and size, time and memory are limited.
+"""

@@ -1,9 +1,9 @@
 """Decodes images and videos, within limits shared by all requests.
 
-Images are decoded in threads, with a limit of pixels at a time. Videos are decoded in processes
-(`media.decoder_client`), in slices of a few frames, so that a video of any length needs bounded memory. Each image or
-frame is decoded once, and resized or cropped to the inputs that back ends need. So the input of a back end does not
-depend on which other back ends a request names.
+Images are decoded in threads. The total of pixels that are decoded at the same time is limited. Videos are decoded in
+processes (`media.decoder_client`), a few frames at a time, so that a long video needs no more memory than a short one.
+Each image or frame is decoded once, and then resized or cropped for each back end that analyzes it. So the input of a
+back end does not depend on which other back ends a request names.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ from lightmeter.service.ingest.allocator import configure_allocators
 from lightmeter.service.ingest.payload import AssetPayload
 
 PixelsByView: TypeAlias = Mapping[InputTransform, tuple[NDArray[np.uint8], ...]]
-"""Transform → the transformed image or frames, each a read-only array of height x width x 3."""
+"""Transform (scale, crop) → pixels after this transform: one array for an image, or one array for each frame.
+
+Each array is read-only and has the shape (height, width, 3).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +44,12 @@ class DecodingLimits:
     """Limits of decoding for all requests together.
 
     Attributes:
-        decoders: Maximum processes that decode videos at once.
+        decoders: Maximum number of processes that decode videos at the same time.
         threads: Number of threads that decode images.
-        pixels_in_flight: Maximum pixels of all images that are decoded at once; a larger image is decoded alone. A
-            pixel takes up to 10 bytes (measured with palette images with transparency).
-        slice_frames: Maximum frames of one video in memory at once; a frame takes up to 3 MB.
+        pixels_in_flight: Maximum total of pixels of the images that are decoded at the same time. If an image has more
+            pixels, no other image is decoded at the same time. A pixel takes up to 10 bytes of memory (measured with
+            palette images with transparency).
+        slice_frames: Maximum frames of one video in memory at the same time. A frame takes up to 3 MB.
         video: Limits of time, memory and pixels of each decoder process.
     """
 
@@ -66,8 +70,8 @@ class AssetMetadata:
     Attributes:
         kind: Image or video.
         width, height: Size in pixels of the image or frame in its upright orientation.
-        duration_s: Duration of the whole video, in seconds; None for an image, or if unknown.
-        times_s: Time of each captured frame in seconds from the start of the video; None for an image.
+        duration_s: Duration of the whole video in seconds. None for an image, or if the duration is unknown.
+        times_s: Time of each frame that was taken from the video, in seconds from its start. None for an image.
     """
 
     kind: MediaKind
@@ -78,7 +82,7 @@ class AssetMetadata:
 
     @property
     def count(self) -> int:
-        """Number of pictures: 1 for an image, or the captured frames of a video."""
+        """Number of pictures: 1 for an image, or the number of frames that were taken from a video."""
         return 1 if self.times_s is None else len(self.times_s)
 
 
@@ -88,7 +92,8 @@ class DecodedPictures:
 
     Attributes:
         metadata: Metadata of the image or video; `times_s` has only the times of the decoded frames.
-        pixels_by_view: Transform (scale, crop) → one array for the image, or one for each frame, after this transform.
+        pixels_by_view: Transform (scale, crop) → pixels after this transform: one array for the image, or one array for
+            each frame.
     """
 
     metadata: AssetMetadata
@@ -96,7 +101,10 @@ class DecodedPictures:
 
 
 class _PixelBudget:
-    """Limits the pixels of images in memory; first come, first served, so that small images do not delay large ones."""
+    """Limits the total of pixels of the images that are decoded at the same time.
+
+    Reservations are granted in the order of the calls. So a large image does not wait while later small ones go first.
+    """
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -106,9 +114,9 @@ class _PixelBudget:
 
     @asynccontextmanager
     async def acquire(self, pixels: int) -> AsyncIterator[None]:
-        """Reserve `pixels` pixels during the `with` block; wait at its start until enough pixels are free.
+        """Reserve `pixels` pixels for the `with` block. The block starts when enough pixels are free.
 
-        If `pixels` is more than the limit, reserve the whole limit.
+        If `pixels` is more than the limit, reserve as many pixels as the limit.
         """
         pixels = min(pixels, self._total)
         async with self._lock:
@@ -124,7 +132,7 @@ class _PixelBudget:
 
 
 class MediaDecoder:
-    """Decoder of the images and videos of all requests of a process, within the limits `DecodingLimits`."""
+    """Decodes the images and videos of all requests of this process, within the limits of `DecodingLimits`."""
 
     def __init__(self, limits: DecodingLimits = _LIMITS) -> None:
         configure_allocators()
@@ -140,7 +148,7 @@ class MediaDecoder:
         self._threads.shutdown(cancel_futures=True)
 
     async def decode_image(self, payload: AssetPayload, views: frozenset[InputTransform]) -> DecodedPictures:
-        """Decode the image `payload`, and apply each of the transforms (scale, crop) `views` to it.
+        """Decode the image `payload`, and return its pixels after each of the transforms `views` (scale, crop).
 
         Raises:
             UnsupportedMedia, BrokenMedia, MediaTooLarge: the image cannot be decoded.
@@ -159,11 +167,11 @@ class MediaDecoder:
         return DecodedPictures(AssetMetadata("image", info.width, info.height, None, None), pixels_by_view)
 
     async def count_frames(self, path: Path, interval_s: int, max_frames: int) -> int:
-        """Return the number of frames that `decode_video` captures with these arguments.
+        """Return how many frames `decode_video` takes from a video with these arguments, without decoding them.
 
         Args:
             path: Video file.
-            interval_s: Seconds between captured frames.
+            interval_s: Seconds between the frames that are taken.
             max_frames: Maximum number of frames; 0: no limit.
 
         Raises:
@@ -179,17 +187,17 @@ class MediaDecoder:
     async def decode_video(
         self, path: Path, views: frozenset[InputTransform], interval_s: int, max_frames: int
     ) -> AsyncGenerator[DecodedPictures, None]:
-        """Decode a video in slices of some frames, and apply transforms to each frame; yield the slices in order.
+        """Decode frames of a video, and yield them in order, in slices of `DecodingLimits.slice_frames` frames.
 
         Args:
-            path: Video file; it must not change meanwhile.
-            views: Transforms to apply.
-            interval_s: Seconds between captured frames.
+            path: Video file. It must not change while it is decoded.
+            views: Transforms (scale, crop). Each of them is applied to each frame.
+            interval_s: Seconds between the frames that are taken.
             max_frames: Maximum number of frames; 0: no limit.
 
         Raises:
-            UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout: the video cannot be decoded; some
-                slices may have been yielded before the error.
+            UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout: the video cannot be decoded. Some slices may
+                have been yielded before the error.
         """
         slices = iter_video(
             path,
@@ -220,9 +228,10 @@ class MediaDecoder:
 def _decode_image(
     payload: AssetPayload, views: frozenset[InputTransform], max_pixels: int | None
 ) -> tuple[ImageInfo, dict[InputTransform, NDArray[np.uint8]] | None]:
-    """Return the metadata of the image `payload`, and its pixels by transform (scale, crop), for each of `views`.
+    """Return the metadata of the image `payload`, and its pixels after each of the transforms `views` (scale, crop).
 
-    The pixels are None if the image has more than `max_pixels` pixels; `max_pixels` None: no limit.
+    If the image has more than `max_pixels` pixels, do not decode it: return None in place of the pixels. None as
+    `max_pixels` means that an image of any size is decoded.
     """
     content = payload.content()
     info = read_image_info(content)

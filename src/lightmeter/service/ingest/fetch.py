@@ -2,7 +2,7 @@
 
 Every address is checked when its socket is created, after name resolution and for each redirect. So no host name,
 spelling of an address or redirect can avoid the check. The rules are in `public_addresses` and `url_rules`. Size
-limits count decoded bytes, not what the headers declare.
+limits count the bytes that arrive, after decompression; the size that the headers declare is not used.
 """
 
 from __future__ import annotations
@@ -34,30 +34,39 @@ MAX_REDIRECTS: Final = 3
 CHUNK_BYTES: Final = 256 * 1024
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 USER_AGENT: Final = "lightmeter-service"
+
 HEADER_BYTES: Final = 8190
-"""Maximum size of a header and of the status line. aiohttp accepts at most 128 headers."""
+"""Maximum size of each header, and of the status line, in the answer of a host. If one is larger, the fetch fails.
+
+aiohttp accepts at most 128 headers.
+"""
+
 MAX_REASON_CHARS: Final = 120
+
 RESOLVER_THREADS: Final = 128
-"""Maximum host names that are resolved at once. It is at least the number of images and videos that are fetched at once
-(`MAX_OPEN_ASSETS`), so that slow name servers of one account do not delay other accounts."""
+"""Maximum number of host names that are resolved at the same time.
+
+It is at least the number of images and videos that are fetched at the same time (see `MAX_OPEN_ASSETS`). So slow name
+servers for the URLs of one account do not delay other accounts.
+"""
 
 
 class _AddressNotPublic(PermissionError):
-    """The address to connect to is not public; an OSError, so that aiohttp tries the next address of the host."""
+    """The address to connect to is not public. It is an OSError, so that aiohttp tries the host's next address."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """Limits of one fetch.
+    """Limits for fetching one URL.
 
     Attributes:
-        max_image_bytes: Maximum size of content that is not a video, after decompression.
-        max_video_bytes: Maximum size of a video.
-        total_s: Maximum total time in seconds, with redirects.
-        connect_s: Maximum time in seconds to resolve the name and connect.
+        max_image_bytes: Maximum size of an image, and of all other content that is not a video, after decompression.
+        max_video_bytes: Maximum size of a video, after decompression.
+        total_s: Maximum seconds for the whole fetch, including redirects.
+        connect_s: Maximum seconds to resolve the host name and connect.
         max_pause_s: Maximum seconds without new data from the host.
         ports: Allowed ports of public hosts.
-        is_public: Function that returns whether the fetcher may connect to an address.
+        is_public: Function that takes an IP address and returns whether the fetcher may connect to it.
     """
 
     max_image_bytes: int = MAX_FILE_BYTES
@@ -73,7 +82,7 @@ _LIMITS: Final = FetchLimits()
 
 
 class _ThreadedResolver(AbstractResolver):
-    """Resolver of host names with threads of its own, so that slow look-ups delay no other work in threads."""
+    """Resolves host names in threads of its own, so that slow look-ups do not block threads that do other work."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(RESOLVER_THREADS, thread_name_prefix="lightmeter-names")
@@ -95,12 +104,12 @@ class _ThreadedResolver(AbstractResolver):
 
 
 class Fetcher:
-    """HTTP client that fetches images and videos; an async context manager.
+    """HTTP client that fetches images and videos. Use it as an async context manager.
 
     Args:
-        allow_private: Whether to fetch from private addresses and all ports too, for use on one's own machine.
-        limits: Limits of each fetch.
-        resolver: Resolver of host names, which the fetcher closes; None: that of the system.
+        allow_private: Whether private addresses and all ports are allowed too, for a service on the user's own machine.
+        limits: Limits for fetching one URL.
+        resolver: Resolver of host names; the fetcher closes it at the end. None: use the operating system's resolver.
     """
 
     def __init__(
@@ -144,11 +153,12 @@ class Fetcher:
 
     @asynccontextmanager
     async def fetch(self, url: str) -> AsyncIterator[AssetPayload]:
-        """Fetch a URL, and yield its content, which exists only during the block.
+        """Fetch a URL, and yield its content. The content exists only until the `with` block ends.
 
         Raises:
             ForbiddenAddress: the URL or its address is not allowed.
-            FetchError: the host did not answer, or not with status 200.
+            FetchError: the host did not answer in time, answered with another status than 200, or redirected more than
+                `MAX_REDIRECTS` times.
             MediaTooLarge: the content is larger than the limits allow.
             TempFolderError: the content cannot be stored.
         """

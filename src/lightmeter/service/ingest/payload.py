@@ -1,7 +1,7 @@
 """Undecoded content of an asset (an image or video), in memory if it is small, otherwise in a temporary file.
 
-Writing, reading and removing a file for each image took longer than its HTTP request. So only large content, and videos
-for the decoder process, are written to disk.
+To write, read and remove a file for each image would take longer than its HTTP request. So content is written to disk
+only if it is large, or if it is a video that a decoder process must read.
 """
 
 from __future__ import annotations
@@ -20,18 +20,24 @@ from lightmeter.media.media_info import SNIFF_BYTES
 from lightmeter.wire.constants import FILE_TOO_LARGE, MAX_FILE_BYTES
 
 IN_MEMORY_BYTES: Final = 1024 * 1024
-"""Maximum size of fetched content that stays in memory. Hashing it takes less than a millisecond."""
+"""Maximum size of fetched content that is kept in memory; larger content is written to a temporary file.
+
+Up to this size, hashing takes less than a millisecond, and is done on the event loop.
+"""
 
 PREFIX: Final = "lightmeter-asset-"
 
 
 class TempFolderError(LightmeterError):
-    """The service cannot write to its temporary folder, such as on a full disk; the request is not to blame."""
+    """The service cannot write to its temporary folder, for example because the disk is full.
+
+    The cause is not in the request: the client may send it again later.
+    """
 
 
 @contextmanager
 def _temp_folder_errors() -> Iterator[None]:
-    """Convert every OSError of the `with` block, which writes to the temporary folder, to TempFolderError."""
+    """Turn each OSError of the `with` block into a TempFolderError. The block writes to the temporary folder."""
     try:
         yield
     except OSError as error:
@@ -44,10 +50,10 @@ class AssetPayload:
     """Undecoded content of an image or video.
 
     Attributes:
-        source: The content, or a file that contains it and must not change.
+        source: The content itself, or the path of a file that contains it. The file must not change.
         size_bytes: Size of the content.
-        head: At least the first `SNIFF_BYTES` of the content, or all of it.
-        known_digest: SHA-256 of the content; None: not computed yet.
+        head: The start of the content: at least `SNIFF_BYTES` bytes, or the whole content if it is shorter.
+        known_digest: SHA-256 of the content. None: it was not computed yet.
     """
 
     source: bytes | Path
@@ -57,17 +63,17 @@ class AssetPayload:
 
     @classmethod
     def from_bytes(cls, content: bytes, digest: bytes | None = None) -> Self:
-        """Return the payload of an uploaded file with the content `content`.
+        """Return a payload that has the bytes `content`, for example an uploaded file.
 
-        `digest` is the SHA-256 of the content; None: it is computed when it is needed.
+        `digest` is the SHA-256 of the content. If it is None, the SHA-256 is computed when it is needed.
         """
         return cls(content, len(content), content[:SNIFF_BYTES], digest)
 
     def content(self) -> bytes:
-        """Return the whole content; this may read a file.
+        """Return the whole content of an image, from memory or from its file.
 
         Raises:
-            MediaTooLarge: the content is larger than the maximum for images.
+            MediaTooLarge: the content is larger than `MAX_FILE_BYTES`, the maximum for images.
         """
         if self.size_bytes > MAX_FILE_BYTES:
             raise MediaTooLarge(FILE_TOO_LARGE)
@@ -89,7 +95,7 @@ class AssetPayload:
 
     @asynccontextmanager
     async def as_file(self) -> AsyncIterator[Path]:
-        """Yield the path of a file with the content, which exists at least during the block.
+        """Yield the path of a file that contains the content. The file exists at least until the `with` block ends.
 
         Raises:
             TempFolderError: the file cannot be written.
@@ -105,13 +111,14 @@ class AssetPayload:
 
 
 class PayloadWriter:
-    """Collects fetched content, which arrives in chunks of bytes, in memory or in a temporary file.
+    """Collects fetched content, which arrives in chunks of bytes.
 
-    The end of the `with` block removes the temporary file.
+    The content stays in memory up to `IN_MEMORY_BYTES`; larger content is written to a temporary file. The writer is a
+    context manager: the end of the `with` block removes the temporary file.
 
     Attributes:
-        head: The first bytes, up to `SNIFF_BYTES`.
-        size_bytes: Number of bytes so far.
+        head: The first bytes of the content, at most `SNIFF_BYTES`.
+        size_bytes: Number of bytes that were added so far.
     """
 
     def __init__(self) -> None:
@@ -130,7 +137,9 @@ class PayloadWriter:
             self._stack.close()
 
     def add(self, chunk: bytes) -> None:
-        """Append a chunk of bytes to the content; the last bytes may reach the file only when `payload` is called.
+        """Append a chunk of bytes to the content.
+
+        The last bytes may be written to the file only when `payload` is called.
 
         Raises:
             TempFolderError: the file cannot be written.
@@ -151,7 +160,7 @@ class PayloadWriter:
                 self._file.write(chunk)
 
     def payload(self) -> AssetPayload:
-        """Return all added content as a payload; call this method after the last `add`.
+        """Return all content that was added. Call this method after the last `add`.
 
         Raises:
             TempFolderError: the file cannot be written.

@@ -1,4 +1,4 @@
-"""Rules for URLs that the service accepts, applied before the host is resolved."""
+"""Rules that decide which URLs the service accepts. They are checked before the host name is resolved."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from yarl import URL
 
 PORTS: Final = frozenset({80, 443})
-"""Ports of public hosts that the service connects to."""
+"""Ports that the service may connect to on public hosts, by default."""
 
 
 def url_rejection(text: str, *, allow_private: bool, ports: frozenset[int] = PORTS) -> str | None:
@@ -37,5 +37,8 @@ def url_rejection(text: str, *, allow_private: bool, ports: frozenset[int] = POR
 
 
 def _is_host(host: str) -> bool:
-    """Whether a host has no space, and no % outside an IPv6 address: URL parsers disagree about both characters."""
+    """Return whether a host has no space, and no % outside an IPv6 address.
+
+    URL parsers disagree about these two characters.
+    """
     return not any(letter.isspace() for letter in host) and ("%" not in host or ":" in host)

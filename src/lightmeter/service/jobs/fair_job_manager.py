@@ -1,7 +1,7 @@
 """Chooses the next job of the PostgreSQL job queue, so that accounts take turns across all processes.
 
-The library procrastinate, which keeps the queue, would start jobs in the order in which they were added, so that an
-account with a thousand jobs delays all others.
+The library procrastinate keeps the queue. By default, it starts jobs in the order in which they were added. Then an
+account with a thousand jobs would delay all other accounts.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ _FETCH_JOB: Final = """
 """
 """Starts the oldest job of the account that has the fewest running jobs.
 
-A worker starts another job of an account only if it has more free slots than running jobs of this account. So slow jobs
-of one account leave slots to other accounts. A job whose request has ended goes first: it ends at once."""
+A worker process has a fixed number of slots for jobs. It starts another job of an account only if it has more free
+slots than running jobs of this account. So slow jobs of one account leave slots to other accounts. A job whose request
+has already ended goes first, because it ends at once.
+"""
 
 
 class FairJobManager(JobManager):
@@ -68,17 +70,18 @@ class FairJobManager(JobManager):
     async def listen_for_jobs(
         self, *, on_notification: NotificationCallback, queues: Iterable[str] | None = None
     ) -> None:
-        """Call `on_notification`, which wakes the worker, for each new job in the queues named `queues`; None: in any.
+        """Wait for new jobs, and call `on_notification` for each of them, which wakes the worker.
 
-        Run until cancelled, or return at once if listening is impossible. `finish_job` calls `on_notification` too.
+        Run until cancelled, or return at once if listening is impossible. `finish_job` also calls `on_notification`.
+        `queues` are the names of the queues to listen to; None: all queues.
         """
         self._on_notification = on_notification
         await super().listen_for_jobs(on_notification=on_notification, queues=queues)
 
     async def finish_job(self, job: Job, status: Status, delete_job: bool) -> None:  # noqa: FBT001 (procrastinate's signature)
-        """Store that a job has ended, and wake the worker, which may now start another job of the job's account.
+        """Store that a job has ended, and wake the worker: it may now start another job of the same account.
 
-        `status` says how the job ended; `delete_job` deletes the job from the queue's table.
+        `status` says how the job has ended. If `delete_job` is true, the job is deleted from the queue's table.
         """
         await super().finish_job(job, status, delete_job)
         if self._on_notification is not None:

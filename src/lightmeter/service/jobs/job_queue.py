@@ -1,4 +1,4 @@
-"""The interface `JobQueue` of the two job queues, which are in `local_queue` and `postgres_queue`."""
+"""`JobQueue`, the common interface of the two job queues, which are in `local_queue` and `postgres_queue`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from lightmeter.service.store.sql_dialects import Connection
 from lightmeter.service.store.store import Store
 
 REQUESTS_AT_ONCE: Final = 16
-"""Requests of one account that a process takes from the job queue and runs at once.
+"""Maximum requests of one account that a process takes from the job queue and runs at the same time.
 
-Some fetch their assets while others are analyzed. All accounts together may have twice as many; see `FairSemaphore`.
-Their uploads are in memory, and a crash of the process counts as a crash of each of them (see `store.poison`)."""
+For all accounts together, the maximum is twice as high (see `FairSemaphore`). Several requests run at the same time, so
+that some fetch their images and videos while others are analyzed. Each running request has its uploads in memory. If
+the process crashes, this counts as a crash of each running request (see `store.poison`).
+"""
 
 
 class JobQueue(ABC):
@@ -24,7 +26,7 @@ class JobQueue(ABC):
 
     Args:
         store: Store of requests.
-        runner: Analyzes a request and stores its result, when its turn has come.
+        runner: Runs each request that the queue starts: analyzes it and stores the result.
         clock: Source of the time.
     """
 
@@ -37,17 +39,20 @@ class JobQueue(ABC):
     @property
     @abstractmethod
     def waiting_requests(self) -> Mapping[int, int]:
-        """Number of queued requests that do not run yet, by account number; may be a few seconds old."""
+        """Account number → number of its queued requests that do not run yet. The numbers may be some seconds old."""
 
     def enqueue(self, db: Connection, new: NewRequest) -> None:  # noqa: B027 (by default, its row is its queue entry)
-        """Add a new request to the queue if its client polls; `db` is the transaction that stores the request.
+        """Add a new request to the queue if its client polls. `db` is the transaction that stores the request.
 
-        By default a no-op: the stored request is the entry in the queue. A request whose client waits for the answer is
-        not queued, and is deleted if this process dies before the request has ended.
+        If the client waits for the answer, the request is not queued. It is deleted if this process dies before the
+        request has ended. By default, this method does nothing: the stored request itself is the entry in the queue.
         """
 
     def start_queued(self, request_id: str, account_id: int) -> None:  # noqa: B027 (by default, the commit notifies the workers)
-        """Let the queued request run; called after the transaction of `enqueue` is committed. By default, a no-op."""
+        """Let a queued request run when its turn has come. Call this after the transaction of `enqueue` is committed.
+
+        By default, this method does nothing.
+        """
 
     @abstractmethod
     async def open(self) -> None:
@@ -55,7 +60,7 @@ class JobQueue(ABC):
 
     @abstractmethod
     async def drain(self, seconds: float) -> None:
-        """Stop starting requests, and wait up to `seconds` for running requests.
+        """Start no more requests, and wait up to `seconds` for running requests to end. A subclass may wait longer.
 
-        Requests that run longer are cancelled; another process, or this service after a restart, runs them again.
+        Requests that run longer are cancelled. Another process, or this service after a restart, runs them again.
         """

@@ -1,7 +1,9 @@
 """`LocalQueue`, the job queue of a service with an SQLite database.
 
-A service with an SQLite database runs all requests in its own process and locks the database file. So a request that
-is in state `running` when the service starts was left by a dead process. `postgres_queue` has the other job queue.
+A service with an SQLite database runs all requests in its own process, and locks the database file. So if a request is
+in the state `running` when the service starts, the process that ran it has died.
+
+`postgres_queue` has the job queue of services with a PostgreSQL database.
 """
 
 from __future__ import annotations
@@ -30,11 +32,14 @@ class LocalQueue(JobQueue):
 
     @property
     def waiting_requests(self) -> Mapping[int, int]:
-        """Number of queued requests that do not run yet, by account number."""
+        """Account number → number of its queued requests that do not run yet."""
         return self._waiting.copy()
 
     def start_queued(self, request_id: str, account_id: int) -> None:
-        """Start an asyncio task that runs a stored request, whose client polls, when it is the turn of its account."""
+        """Start an asyncio task for a stored request whose client polls.
+
+        The task first waits for the turn of the account, and then runs the request.
+        """
         task = asyncio.create_task(self._run(request_id, account_id))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -49,11 +54,17 @@ class LocalQueue(JobQueue):
             await self._runner.run_polled(request_id)
 
     async def open(self) -> None:
-        """Take over unfinished requests of a process that died: run those whose clients poll, delete the others."""
+        """Take over the unfinished requests of a process that died.
+
+        A request whose client polls runs again. A request whose client waited for the answer is deleted.
+        """
         at = self._clock.now()
         for request_id, account_id in await self._store.write(lambda db: requests.recover(db, at)):
             self.start_queued(request_id, account_id)
 
     async def drain(self, seconds: float) -> None:
-        """Wait up to `seconds` for running requests, then cancel them; they run again when the service restarts."""
+        """Wait up to `seconds` for all queued requests to end, then cancel the rest.
+
+        Cancelled requests run again when the service restarts.
+        """
         await finish_or_cancel(self._tasks, seconds)

@@ -1,4 +1,7 @@
-"""Runs stored requests until they are charged or have failed: at once if the client waits, else from the job queue."""
+"""Runs stored requests until they are charged or have failed.
+
+A request whose client waits for the answer starts at once. A request whose client polls comes from the job queue.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +39,15 @@ T = TypeVar("T")
 
 STORE_RETRY_S: Final = 1.0
 """Seconds between attempts to write to a database that fails, for example because its disk is full."""
+
 CANCEL_CHECK_INTERVAL_S: Final = 1.0
 """Seconds between checks whether the operator has cancelled requests that this process runs."""
 
 MAX_ISOLATION_WAIT_S: Final = 5.0
-"""Seconds that a client waits while a request that may crash the process runs alone; most take less than a second."""
+"""Maximum seconds that a new request waits while another request runs alone. Then it is refused with status 503.
+
+A request runs alone if it may crash the process. Most of these requests take less than a second.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +56,11 @@ class ServicePolicy:
 
     Attributes:
         tariff: Prices.
-        availability: Back ends that requests can name, and why others are unavailable.
+        availability: Available back ends, and the reasons why other back ends are not available.
         allow_private: Whether URLs may point to private hosts.
         ports: Allowed ports of public hosts.
-        result_lifetime_s: Seconds after completion during which a result can be read.
-        max_assets: Maximum URLs and files of a request.
+        result_lifetime_s: Seconds for which a result can be read after its request has ended.
+        max_assets: Maximum number of URLs and files of a request together.
     """
 
     tariff: Tariff
@@ -84,7 +91,7 @@ class Runner:
     Attributes:
         policy: Rules by which the service accepts and prices requests, and keeps their results.
         metrics: Counts jobs and charges.
-        running: Requests by id that this process runs while their clients wait.
+        running: Request id → request that this process runs while its client waits for the answer.
     """
 
     def __init__(self, store: Store, analyzer: Analyzer, policy: ServicePolicy, clock: Clock, metrics: Metrics) -> None:
@@ -101,17 +108,17 @@ class Runner:
     def make_job(
         self, account_id: int, request: AnalyzeRequest, uploads: tuple[bytes, ...], digests: Sequence[bytes] = ()
     ) -> AnalysisJob:
-        """Return a request as a job for `Analyzer.run`; the same request gives the same job after a restart.
+        """Prepare a request as a job for `Analyzer.run`. The same request gives the same job after a restart.
 
-        The service reserves the price of one picture (image or video frame) for an image. For any other asset it
-        reserves the price of `max_frames` pictures, or of one if the request sets no maximum; if a video turns out to
-        have more frames, it reserves their price before the analysis.
+        The job says for how many pictures (images or video frames) the service reserves the price. An image counts as
+        one picture. Any other asset counts as `max_frames` pictures, or as one if the request has no such maximum. If a
+        video turns out to have more frames, the service reserves their price before it analyzes the video.
 
         Args:
             account_id: Number of the account that pays.
             request: The request.
             uploads: Contents of uploaded files.
-            digests: SHA-256 of each upload, if known.
+            digests: SHA-256 of each upload. Empty: the digests were not computed yet.
         """
         pictures = tuple(1 if kind == "image" else request.max_frames or 1 for kind in guess_kinds(request, uploads))
         return AnalysisJob(
@@ -127,19 +134,19 @@ class Runner:
         )
 
     def credits_to_hold(self, job: AnalysisJob, pictures: int | None = None) -> int:
-        """Return the credits to reserve for `pictures` images and video frames of a job: the most that they can cost.
+        """Return the maximum price, in credits, of `pictures` images and video frames of a job, to reserve it.
 
-        If they cost nothing, one credit is reserved for each of them, so that no account can queue more work than it
-        has credits. `pictures` None: the sum of `job.held_pictures`, the number to reserve for at first.
+        If the price is 0, return one credit for each image or frame. So no account can queue more work than it has
+        credits. If `pictures` is None, use the sum of `job.held_pictures`: what is reserved before the job starts.
         """
         request, count = job.request, sum(job.held_pictures) if pictures is None else pictures
         return self.policy.tariff.max_credits(request.backend, request.feature, request.prompt, count) or count
 
     def reserve_capacity(self, job: AnalysisJob, waiting_requests: Mapping[int, int]) -> AbstractContextManager[None]:
-        """Return a context manager that counts a job's images and video frames as unfinished during its `with` block.
+        """Return a context manager. In its `with` block, a job's images and video frames count as unfinished.
 
-        The caller stores the request in the block. `waiting_requests` is the number of requests in the job queue by
-        account; each counts as one image.
+        The caller stores the request in this block. `waiting_requests` maps an account number to the number of its
+        requests in the job queue. Each of these requests counts as one image.
 
         Raises:
             ServiceOverloaded: the account has too many unfinished images and video frames.
@@ -147,7 +154,7 @@ class Runner:
         return self._analyzer.admit(job.account_id, sum(job.held_pictures), waiting_requests)
 
     async def wait_for_isolated_request(self) -> None:
-        """Wait while a request that may crash this process runs alone, because no other request may start meanwhile.
+        """Wait until no request runs alone. While a request that may crash this process runs alone, no other may start.
 
         Raises:
             ServiceOverloaded: the request that runs alone has not ended after `MAX_ISOLATION_WAIT_S`.
@@ -161,10 +168,9 @@ class Runner:
             raise ServiceOverloaded(math.ceil(MAX_ISOLATION_WAIT_S)) from None
 
     def start(self, attempt: Attempt, job: AnalysisJob) -> RunningRequest:
-        """Start `attempt` to run the request `job`, whose client waits for the answer.
+        """Start to run the request `job`, whose client waits for the answer. `attempt` identifies this run.
 
-        The `task` of the returned RunningRequest raises Superseded if another process has taken over or deleted the
-        request.
+        If another process has taken over or deleted the request, the `task` of the returned object raises Superseded.
         """
         is_video: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
@@ -193,9 +199,10 @@ class Runner:
         return running
 
     async def run_polled(self, request_id: str) -> None:
-        """Run a request whose client polls, unless the request has ended.
+        """Run a request whose client polls. Do nothing if the request has already ended.
 
-        If the service crashed repeatedly while it ran the request, this process runs no other request meanwhile.
+        If the service has crashed repeatedly while it ran this request, the request runs alone: this process runs no
+        other request at the same time.
         """
         try:
             async with self._isolation.shared():
@@ -262,10 +269,10 @@ class Runner:
         return ended
 
     async def _finish(self, attempt: Attempt, result: AttemptResult, *, client_polls: bool) -> StoredRequest:
-        """Store the result of an attempt and charge it; return the finished request.
+        """Store the result of an attempt, and charge the account; return the finished request.
 
-        If the database fails and the client polls, try again until the result is stored. If the client waits for the
-        answer, raise StoreError.
+        If the database fails, the next step depends on the client. If the client polls, try again until the result is
+        stored. If the client waits for the answer, raise StoreError, and delete the request later.
         """
         if client_polls:
             return await self._write_patiently(lambda db: requests.finish(db, attempt, result))
@@ -276,9 +283,9 @@ class Runner:
             raise
 
     async def _write_patiently(self, change: Callable[[Connection], T]) -> T:
-        """Run `change` in a transaction; while the database fails (disk full, server down), run it again every second.
+        """Run `change` in a transaction. While the database fails (disk full, server down), try again every second.
 
-        A transaction may be committed although it seemed to fail; then its next run may raise Superseded.
+        A transaction may be committed although the database reported an error. Then the next try may raise Superseded.
         """
         is_failing = False
         while True:
@@ -291,7 +298,7 @@ class Runner:
                 await asyncio.sleep(STORE_RETRY_S)
 
     def _delete_later(self, request_id: str) -> None:
-        """Start a task that deletes a request whose client got an error, and retries while the database fails.
+        """Start a task that deletes a request whose client got an error. The task retries while the database fails.
 
         Without the deletion, the credits of the request would stay reserved until the next start of the service
         (SQLite), or for about `lease_s` seconds (PostgreSQL).
@@ -303,7 +310,7 @@ class Runner:
         task.add_done_callback(self._deletions.discard)
 
     async def _analyze(self, attempt: Attempt, analysis: Coroutine[Any, Any, AnalysisResult]) -> AnalysisResult:
-        """Await `analysis`, the analysis of a request; `stop_cancelled` stops it if the operator cancels the request.
+        """Run `analysis`, the analysis of a request, so that `stop_cancelled` can stop it; return its result.
 
         Raises:
             Superseded: the operator has cancelled the request.
@@ -321,7 +328,7 @@ class Runner:
                 del self._analyses[attempt.request_id]
 
     async def stop_cancelled(self) -> None:
-        """Check every second, forever, which requests of this process the operator has cancelled, and stop them."""
+        """Check every second which requests of this process the operator has cancelled, and stop them; never return."""
         while True:
             await asyncio.sleep(CANCEL_CHECK_INTERVAL_S)
             request_ids = list(self._analyses)
@@ -337,7 +344,7 @@ class Runner:
                     self._analyses[request_id].cancel()
 
     async def drain(self, seconds: float) -> None:
-        """Wait up to `seconds` for running requests whose clients wait for the answer, then cancel these requests."""
+        """Wait up to `seconds` until the running requests with waiting clients have ended, then cancel the rest."""
         await finish_or_cancel([*(running.task for running in self.running.values()), *self._deletions], seconds)
 
 
@@ -351,9 +358,10 @@ async def finish_or_cancel(tasks: Collection[asyncio.Task[Any]], seconds: float)
 
 
 def guess_kinds(request: AnalyzeRequest, uploads: Sequence[bytes]) -> list[MediaKind | None]:
-    """Return the kind (image or video) of each URL, then of each upload of a request; None if a URL does not show it.
+    """Return the kind (image or video) of each URL of a request, and then of each upload.
 
-    The kind is guessed from the URL, or from the first bytes of the upload. Nothing is fetched.
+    The kind is guessed from the text of the URL, or from the first bytes of the upload. Nothing is fetched. If a URL
+    does not show the kind, the kind is None.
     """
     uploaded: list[MediaKind | None] = ["video" if is_video(content[:SNIFF_BYTES]) else "image" for content in uploads]
     return [kind_from_name(url) for url in request.url] + uploaded

@@ -1,7 +1,7 @@
 """A readers-writer lock: requests share it, and a request that may have crashed its process holds it alone.
 
-Shared and exclusive holders alternate, so that neither side starves: an exclusive holder that waits blocks new shared
-holders, and shared holders that wait go before the next exclusive holder.
+Shared and exclusive holders alternate, so that no task waits forever. While a task waits for the exclusive lock, new
+tasks that want to share the lock must wait. They get the lock before the next task that waits for the exclusive lock.
 """
 
 from __future__ import annotations

@@ -21,7 +21,10 @@ def _hash(key: str) -> bytes:
 
 
 def read_key(headers: Mapping[str, str]) -> str | None:
-    """Return the key in the header `X-API-Key: Token KEY` or `Authorization: Token KEY`; None without one."""
+    """Return the key in the header `X-API-Key: Token KEY` or `Authorization: Token KEY`.
+
+    Return None if neither header has a key.
+    """
     for header in (AUTH_HEADER, "Authorization"):
         value = headers.get(header, "")
         if value.startswith(SCHEME) and value[len(SCHEME) :].strip():
@@ -35,12 +38,15 @@ def new_key() -> str:
 
 
 def account_name(key: str) -> str:
-    """Return the account name for a key that the operator chose: its hash, which does not reveal the key."""
+    """Return the name of the account for a key that the operator chose: a hash that does not reveal the key."""
     return f"sha256:{_hash(key).hex()}"
 
 
 def find_account(db: Connection, key: str) -> int | None:
-    """Return the number of the account with this key, the `user_id` in answers; None for an unknown key."""
+    """Return the number of the account that has this key; None if no account has it.
+
+    The number is the `user_id` in answers.
+    """
     wanted = _hash(key)
     # Reads one table only, because this runs for each request, and SQLite rereads pages after each commit.
     rows = db.execute("SELECT key_hash, account_id FROM keys WHERE key_hash = ?", (wanted,))
@@ -48,7 +54,7 @@ def find_account(db: Connection, key: str) -> int | None:
 
 
 def add_key(db: Connection, account_id: int, key: str) -> None:
-    """Add a key to an account; do nothing if an account has the key already."""
+    """Add a key to an account. Do nothing if this account or another one already has the key."""
     db.execute("INSERT INTO keys (key_hash, account_id) VALUES (?, ?) ON CONFLICT DO NOTHING", (_hash(key), account_id))
 
 
@@ -58,5 +64,5 @@ def revoke_keys(db: Connection, account_id: int) -> int:
 
 
 def key_counts(db: Connection) -> dict[int, int]:
-    """Return the number of keys by account number; accounts without keys are left out."""
+    """Return account number → number of its keys, for all accounts that have keys."""
     return dict(db.execute("SELECT account_id, count(*) FROM keys GROUP BY account_id"))

@@ -1,8 +1,8 @@
 """Credits of the service's accounts, with a double-entry ledger.
 
 The service reserves ("holds") the maximum price before it processes a request. Afterwards it charges the actual price
-and releases the rest, or all if the request fails. Each account has four ledger accounts: credits move from `grants` to
-`free`, from `free` to `held`, and from `held` to `revenue` or back to `free`.
+and releases the other reserved credits. If the request fails, it charges nothing. Each account has four ledger
+accounts: credits move from `grants` to `free`, from `free` to `held`, and from `held` to `revenue` or back to `free`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from lightmeter.wire.constants import INSUFFICIENT_CREDITS, MAX_CREDITS, NO_CRED
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
-    """Prices of this service, to compute how many credits to reserve for a request and to charge.
+    """Prices of this service. It computes how many credits to reserve for a request, and how many to charge.
 
     Attributes:
-        rates: Prices by back end and feature.
-        rounding: Which price is rounded up to whole credits: that of each image or frame, or that of each request.
-        factor: Multiplier of all prices; other than 1 only with the injected fault `prices`.
+        rates: Price of each feature of each back end.
+        rounding: Which price is rounded up to whole credits: the price of each image or frame, or of each request.
+        factor: Factor by which all prices are multiplied. It is 1, unless the service injects the fault `prices`.
     """
 
     rates: RateTable
@@ -34,15 +34,15 @@ class Tariff:
     _cache: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    """Millicredits per picture without a prompt, by back ends and features."""
+    """(back ends, features) → millicredits for a picture, if the request has no prompt."""
 
     def max_credits(self, backends: Sequence[str], features: Sequence[str], prompt: str | None, pictures: int) -> int:
-        """Return the maximum price of a number of pictures, in credits; 0 without back ends.
+        """Return the maximum price of a number of pictures, in credits. It is 0 if `backends` is empty.
 
         Args:
             backends: Names of existing back ends.
-            features: Names of existing features; empty: all but `embeddings`.
-            prompt: The user's prompt; None or empty: there is none.
+            features: Names of existing features; empty: all features except `embeddings`.
+            prompt: The user's prompt. None or empty: the request has no prompt.
             pictures: Number of images and video frames.
         """
         if not backends:  # the price table takes an empty list for its default back ends
@@ -53,9 +53,10 @@ class Tariff:
         """Return the price of the delivered results, in credits.
 
         Args:
-            pictures: (back ends that answered, number of analyzed images or frames) for each image or video.
-            features: Names of existing features; empty: all but `embeddings`.
-            prompt: The user's prompt; None or empty: there is none.
+            pictures: For each image or video: the back ends that answered, and the number of analyzed pictures (1 for
+                an image, or the frames of a video).
+            features: Names of existing features; empty: all features except `embeddings`.
+            prompt: The user's prompt. None or empty: the request has no prompt.
         """
         exact = [
             (self._millicredits_per_picture(backends, features, prompt) if backends else 0, n)
@@ -75,7 +76,11 @@ class Tariff:
 
 
 class LedgerAccount(StrEnum):
-    """The four ledger accounts of each customer; an entry of the ledger moves credits between two of them."""
+    """The four ledger accounts of each customer. An entry of the ledger moves credits between two of them.
+
+    `GRANTS` is the source of all credits. `FREE` has the credits that the customer can spend, `HELD` the credits
+    reserved for unfinished requests, and `REVENUE` the credits that were charged.
+    """
 
     GRANTS = "grants"
     FREE = "free"
@@ -85,14 +90,14 @@ class LedgerAccount(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """Credits of a customer's account, and the sums of its ledger entries, with which the credits must agree.
+    """Credits of a customer's account, and the sums of its ledger entries. Both must agree (`is_consistent`).
 
     Attributes:
         account_id: Number of the account.
         name: Name of the account.
         free: Credits that the customer can spend.
         held: Credits held for unfinished requests.
-        ledger: Sum of the entries of each ledger account; `grants` is negative, because credits move from there.
+        ledger: Ledger account → sum of its entries. The sum of `grants` is negative, because credits leave it.
     """
 
     account_id: int
@@ -110,7 +115,7 @@ class Balance:
 
 @dataclass(frozen=True, slots=True)
 class LedgerReference:
-    """Account, request and time of an entry in the credit ledger.
+    """What an entry in the credit ledger refers to: an account, a request and a time.
 
     Attributes:
         account_id: Number of the account whose credits move.
@@ -124,7 +129,7 @@ class LedgerReference:
 
 
 def read_balance(db: Connection, account_id: int) -> int:
-    """Return the credits that an account can spend, without those reserved for unfinished requests."""
+    """Return the credits that an account can spend. Credits reserved for unfinished requests are not included."""
     ((free,),) = db.execute("SELECT credits FROM accounts WHERE account_id = ?", (account_id,))
     return int(free)
 
@@ -191,7 +196,9 @@ def hold(db: Connection, reference: LedgerReference, amount: int) -> None:
 
 
 def charge_held(db: Connection, reference: LedgerReference, held: int, paid: int) -> int:
-    """Charge some of the credits reserved for a request and release the rest; return the free credits.
+    """Charge `paid` of the credits that were reserved for a request, and release the rest.
+
+    Return the credits that the account can then spend.
 
     Args:
         db: A transaction.
@@ -224,7 +231,10 @@ def _add_entry(
 
 
 def balances(db: Connection) -> list[Balance]:
-    """Return the balances of all accounts with the sums of their ledgers, sorted by name, as of one moment."""
+    """Return the balances of all accounts with the sums of their ledger entries, sorted by name of the account.
+
+    All of them are read at the same moment.
+    """
     rows = db.execute(  # one statement reads one snapshot, even during writes
         "SELECT a.account_id, a.name, a.credits, a.held, l.debit, l.credit, CAST(SUM(l.amount) AS BIGINT) "
         "FROM accounts a LEFT JOIN ledger l ON l.account_id = a.account_id "

@@ -1,9 +1,9 @@
-"""Counts crashes of the service while it runs a request, to find requests that cause them ("poison").
+"""Counts how often the service crashed while it ran a request, to find requests that cause crashes ("poison").
 
-A crash interrupts all requests of a process, so one crash does not show which request caused it. After
-`ALONE_AFTER_CRASHES` crashes, a request runs alone: its process runs no other request at the same time. After
-`FAIL_AFTER_CRASHES_ALONE` crashes while it ran alone, the request fails. So a request that always crashes its process
-fails after 3 + 4 crashes, and all other requests complete.
+A crash interrupts all requests of a process, so one crash does not show which request caused it. If a request was
+interrupted by `ALONE_AFTER_CRASHES` crashes, it runs alone: its process runs no other request at the same time. If
+`FAIL_AFTER_CRASHES_ALONE` crashes happen while it runs alone, the request fails. So a request that always crashes its
+process fails after 3 + 4 crashes, and all other requests complete.
 
 Probability that a harmless request fails: processes are killed from outside every T seconds on average, and a request
 runs alone for d seconds. Each attempt is then killed by chance with probability p = 1 - exp(-d / T), and the request
@@ -26,15 +26,21 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 ALONE_AFTER_CRASHES: Final = 3
-"""Crashes beside other requests after which a process runs only this one; fewer would let harmless ones block it."""
+"""After this number of crashes while it ran together with other requests, a request runs alone in its process.
+
+With a smaller number, more harmless requests would run alone, and block the process for others.
+"""
 
 FAIL_AFTER_CRASHES_ALONE: Final = 4
-"""Crashes while a request ran alone after which it fails; 4 keep p^4 in the table above below 1e-4."""
+"""After this number of crashes while it ran alone, a request fails.
+
+4 is enough to keep the probability that a harmless request fails, p^4 in the table above, below 1e-4.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CrashRecord:
-    """How often processes of the service crashed while they ran a certain request; decides how it runs next.
+    """How often processes of the service crashed while they ran a request. This decides how the request runs next.
 
     Attributes:
         deaths: Crashes of processes that ran other requests too.
@@ -47,7 +53,7 @@ class CrashRecord:
     alone: bool = False
 
     def after_crash(self) -> CrashRecord:
-        """Return a copy with one more crash: in `deaths_alone` if `alone` (no other request ran), else in `deaths`."""
+        """Return a copy that counts one more crash, in `deaths_alone` if `alone` is true, else in `deaths`."""
         if self.alone:
             return replace(self, deaths_alone=self.deaths_alone + 1)
         return replace(self, deaths=self.deaths + 1)

@@ -29,10 +29,13 @@ from lightmeter.service.store.sql_dialects import (
 T = TypeVar("T")
 
 CONNECTIONS: Final = 4
-"""Connections per process. More would wait for locks on the same rows."""
+"""Maximum connections of a process, and number of threads that use them.
+
+More connections would only wait for locks on the same rows.
+"""
 
 CONNECT_TIMEOUT_S: Final = 10.0
-"""Seconds to wait for a new connection, or for a free one of the pool."""
+"""Maximum seconds to wait for a new connection to PostgreSQL, or for a free connection of the pool."""
 
 CLOCK: Final = """
 -- Leases use the database's clock, because all processes share it.
@@ -41,10 +44,14 @@ CREATE FUNCTION now_s() RETURNS DOUBLE PRECISION LANGUAGE sql VOLATILE
 """
 
 OLDEST_QUEUE: Final = "03.02.00_50_post_batch_defer_jobs"
-"""Last migration in the schema of procrastinate 3.2.1, the oldest that earlier versions of lightmeter allowed."""
+"""Name of the last migration that procrastinate 3.2.1 has.
+
+Earlier versions of lightmeter required at least procrastinate 3.2.1, and did not record migrations. So in their
+databases, all migrations up to this one have been applied.
+"""
 
 SCHEMA_LOCK: Final = 0x6C69676874
-"""Number of the PostgreSQL advisory lock under which one process at a time creates or migrates the tables."""
+"""Number of a PostgreSQL advisory lock. Only the process that holds it may create or migrate the tables."""
 
 _ALREADY_EXISTS: Final = (
     psycopg.errors.DuplicateColumn,
@@ -55,7 +62,7 @@ _ALREADY_EXISTS: Final = (
 
 
 class _PostgresTransaction:
-    """Runs SQL in a PostgreSQL transaction, with `?` as the placeholder; implements the protocol `Connection`."""
+    """Runs SQL in a PostgreSQL transaction, with `?` as the placeholder. It implements the protocol `Connection`."""
 
     def __init__(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         self.connection = connection
@@ -71,13 +78,13 @@ class _PostgresTransaction:
 
 
 def psycopg_connection(db: Connection) -> psycopg.Connection[tuple[Any, ...]]:
-    """Return psycopg's connection behind `db`, so that the job queue can add jobs in the same transaction."""
+    """Return the psycopg connection that `db` uses, so that the job queue can add jobs in the same transaction."""
     assert isinstance(db, _PostgresTransaction)  # noqa: S101 (the queue is used only with this database)
     return db.connection
 
 
 def with_search_path(database: str) -> str:
-    """Return psycopg's connection string for a database URL, with the schema `lightmeter` and a connect timeout.
+    """Return a connection string for psycopg: the database URL with the schema `lightmeter` and a connect timeout.
 
     Raises:
         SettingsError: the URL cannot be parsed.
@@ -98,7 +105,8 @@ class PostgresDatabase:
         database: Its URL, `postgresql://…`.
 
     Raises:
-        SettingsError: the database cannot be reached or written, or a newer lightmeter or procrastinate changed it.
+        SettingsError: the database cannot be reached or written, or a newer version of lightmeter or of procrastinate
+            has changed it.
     """
 
     def __init__(self, database: str) -> None:
@@ -121,9 +129,9 @@ class PostgresDatabase:
         self._threads = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="lightmeter-store")
 
     async def run(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` in a new transaction in a thread; return its result after the commit.
+        """Run `work` in a new transaction in a thread, and return its result after the commit.
 
-        Cancelling the caller does not cancel the transaction.
+        If the caller is cancelled, the transaction goes on.
 
         Raises:
             StoreError: PostgreSQL failed.
@@ -167,7 +175,10 @@ def _create_or_migrate_tables(connection: psycopg.Connection[tuple[Any, ...]]) -
 
 
 def _queue_migrations() -> dict[str, Path]:
-    """Return the SQL files for procrastinate's job queue by name without suffix, in the order of application."""
+    """Return name → SQL file of each migration of procrastinate's job queue, in the order in which to apply them.
+
+    The name is the file name without suffix.
+    """
     return {path.stem: path for path in sorted(Path(SchemaManager.get_migrations_path()).glob("*.sql"))}
 
 
@@ -180,10 +191,10 @@ def _record_queue_migrations(connection: psycopg.Connection[tuple[Any, ...]], na
 
 
 def _migrate_queue(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
-    """Apply the migrations of the job queue that the database lacks; the library procrastinate itself applies none.
+    """Apply the migrations of the job queue that the database lacks. The library procrastinate does not apply them.
 
-    Earlier versions of lightmeter did not record applied migrations. In their databases, a migration is skipped if it
-    would create what exists already.
+    Earlier versions of lightmeter did not record which migrations were applied. In their databases, a migration is
+    skipped if it would create something that already exists.
 
     Raises:
         SettingsError: a newer version of procrastinate has changed the job queue.

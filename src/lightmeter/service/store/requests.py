@@ -1,9 +1,9 @@
 """Requests in the service's database: functions that store, start, finish and delete them.
 
-One transaction stores a request and reserves ("holds") its price. Another one stores its result and charges it.
+One transaction stores a request and reserves ("holds") its price. A later one stores the result and charges the price.
 
 After a crash, a request runs again. Each attempt to run it has a number, and only the latest attempt may reserve more
-credits or finish the request. So a slow process that others took for dead cannot charge a second time.
+credits or finish the request. So if a process was only slow, but seemed to be dead, a request is not charged twice.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class NewRequest:
         uploads: Decoded contents of uploaded files.
         hold: Credits to reserve.
         at: Time of the request, in seconds since the epoch.
-        client_polls: Whether the service answers with the request id, and the client polls for the result.
-        idempotency_key: The client's idempotency key; None: there is none.
+        client_polls: True: the client gets the request id and polls for the result. False: it waits for the result.
+        idempotency_key: The client's idempotency key; None: the client sent no key.
     """
 
     request_id: str
@@ -59,7 +59,7 @@ class NewRequest:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt to run the request `request_id`; `number` counts from 1, and a crash leads to the next attempt."""
+    """One attempt to run the request `request_id`. `number` is 1 for the first attempt; after a crash, it is higher."""
 
     request_id: str
     number: int
@@ -87,16 +87,19 @@ class StoredRequest:
     """A request in the database: a row of the table `requests`.
 
     Attributes:
-        request_id, account_id: Its id in answers, and the number of the account that pays.
-        state: Whether it is queued, running, completed or failed.
+        request_id: Id of the request in answers.
+        account_id: Number of the account that pays.
+        state: Whether the request is queued, running, completed or failed.
         client_polls: Whether the client polls for the result.
-        attempts: Number of attempts to run it so far.
-        digest: SHA-256 of the request and its uploads; empty if schema version 1 stored it.
+        attempts: Number of attempts to run the request so far.
+        digest: SHA-256 of the request and its uploads; empty if the request was stored with schema version 1.
         echo: The request as JSON without uploads.
-        hold, paid: Credits reserved and charged; `paid` is None until the request has ended.
+        hold: Credits that are or were reserved for the request.
+        paid: Credits charged; None until the request has ended.
         remaining: Free credits of the account after the charge; None until the request has ended.
-        result, error: The object `all` of the answer as JSON, and the error text for the client; None: there is none.
-        crashes: Crashes of processes that ran it.
+        result: The object `all` of the answer, as JSON; None unless the request has completed.
+        error: Error text for the client; None unless the request has failed.
+        crashes: Number of crashes of processes that ran the request.
     """
 
     request_id: str
@@ -116,7 +119,7 @@ class StoredRequest:
     def is_same_request(self, new: NewRequest) -> bool:
         """Return whether a new request has the same parameters and uploads as this stored request.
 
-        Uploads are not compared if this request was stored with schema version 1, which has no digest of them.
+        If this request was stored with schema version 1, it has no digest of its uploads, so they are not compared.
         """
         return (
             self.digest == new.digest if self.digest else self.request == AnalyzeRequest.model_validate_json(new.echo)
@@ -148,9 +151,9 @@ def _parse_row(row: Sequence[object]) -> StoredRequest:
 
 
 def admit(db: Connection, new: NewRequest, enqueue: Callable[[Connection, NewRequest], None]) -> StoredRequest | None:
-    """Store a request, reserve its price and enqueue it, and return None.
+    """Store a request, reserve its price, and enqueue it; then return None.
 
-    If the account has an earlier request with the same idempotency key, change nothing and return that request.
+    If the account has an earlier request with the same idempotency key, store nothing and return the earlier request.
 
     Args:
         db: A transaction.
@@ -185,7 +188,7 @@ def admit(db: Connection, new: NewRequest, enqueue: Callable[[Connection, NewReq
 
 
 def acknowledge(db: Connection, request_id: str) -> bool:
-    """Record that a request's client polls, so that the request survives a crash; return whether it still exists."""
+    """Record that a request's client polls, so that it runs again after a crash; return whether the request exists."""
     sql = "UPDATE requests SET acknowledged = 1 WHERE request_id = ? RETURNING request_id"
     return bool(db.execute(sql, (request_id,)))
 
@@ -244,7 +247,7 @@ def find(db: Connection, request_id: str, account_id: int, not_before: float) ->
 
 
 def finish(db: Connection, attempt: Attempt, outcome: AttemptResult) -> StoredRequest:
-    """Store `outcome`, the result of an attempt, charge its price, release the other reserved credits.
+    """Store the result of an attempt, charge its price, and release the other reserved credits.
 
     Return the finished request.
 
@@ -266,7 +269,7 @@ def store_outcome(
         reference: The account, the request and the time of the outcome.
         state: The state that the request enters.
         held: Credits that are reserved for the request.
-        outcome: Result, error and charge; if the charge is more than `held`, only `held` is charged.
+        outcome: Result, error and charge. If the charge is more than `held`, only `held` credits are charged.
     """
     # A restart may have changed back ends or prices, but the charge must not exceed the held credits.
     paid = min(outcome.charge, held)
@@ -292,7 +295,7 @@ def start(
     Args:
         db: A transaction.
         request_id: Id of the request.
-        at: Time of the failure, if it is stored; in seconds since the epoch.
+        at: Time that is stored if the request has failed, in seconds since the epoch.
         alone: Whether this process runs no other request at the same time.
 
     Raises:
@@ -338,11 +341,11 @@ def requeue(db: Connection, attempt: Attempt) -> None:
 
 
 def release_excess_hold(db: Connection, attempt: Attempt, amount: int, at: float) -> None:
-    """Release credits beyond `amount` that an earlier attempt to run a request reserved.
+    """Reduce the reserved credits of a request to `amount`: release what an earlier attempt reserved in addition.
 
     Args:
         db: A transaction.
-        attempt: The latest attempt; it reserves more credits again if needed.
+        attempt: The latest attempt. If it needs more credits, it reserves them again.
         amount: Credits that stay reserved.
         at: Time of the release, in seconds since the epoch.
 
@@ -356,12 +359,10 @@ def release_excess_hold(db: Connection, attempt: Attempt, amount: int, at: float
 
 
 def recover(db: Connection, at: float) -> list[tuple[str, int]]:
-    """Return the id and the account number of each request that a dead process left and that must run again.
+    """Return (request id, account number) of each request that a dead process did not finish and that must run again.
 
-    Unfinished requests whose clients waited for the answer are deleted.
-
-    The result is sorted: requests that ran during the most crashes come first, then the oldest. `at` is the time
-    when the credits of deleted requests are released, in seconds since the epoch.
+    Delete unfinished requests whose clients waited for the answer, and release their credits at the time `at`, in
+    seconds since the epoch. Requests that were running during more crashes come first; among equal ones, the oldest.
     """
     rows = db.execute(
         "SELECT request_id, account_id, acknowledged FROM requests WHERE state IN (?, ?) "
@@ -391,5 +392,5 @@ def delete_unless_polled(db: Connection, request_id: str, at: float) -> None:
 
 
 def purge(db: Connection, before: float) -> None:
-    """Delete requests that finished earlier than `before`, in seconds since the epoch; the ledger keeps the charges."""
+    """Delete requests that ended before the time `before` (seconds since the epoch). The ledger keeps their charges."""
     db.execute("DELETE FROM requests WHERE finished_at < ?", (before,))

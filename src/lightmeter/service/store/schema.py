@@ -1,7 +1,7 @@
-"""The SQL schema of the service's database and its migrations, the same for SQLite and PostgreSQL.
+"""The SQL schema of the service's database, and its migrations. They are the same for SQLite and PostgreSQL.
 
-A database stores the version of its schema. Opening a database of an older version migrates it; opening one of a newer
-version raises an error.
+A database stores the version of its schema. When lightmeter opens a database with an older version, it migrates the
+database. If the version is newer, it raises an error.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from lightmeter.errors import SettingsError
 
 VERSION: Final = 3
-"""Version of `SCHEMA`. Each change of the schema increases it by 1 and adds a migration."""
+"""Version of `SCHEMA`. Each change of the schema needs a version that is higher by 1, and a migration."""
 
 SCHEMA: Final = """
 CREATE TABLE accounts (
@@ -106,14 +106,14 @@ MIGRATIONS: Final[Mapping[int, str]] = {
         UPDATE requests SET deaths = attempts - 1 WHERE attempts > 1 AND state IN ('queued', 'running');
     """,
 }
-"""SQL by version that migrates a database to the next version without losing data."""
+"""Version of a database → SQL that migrates the database to the next version, without loss of data."""
 
 
 def migrations_from(version: int, database: str) -> list[str]:
-    """Return the SQL scripts that migrate a database from `version` to `VERSION`, the schema of this program, in order.
+    """Return the SQL scripts that migrate a database from the version `version` to `VERSION`, in order.
 
     Args:
-        version: Version of the schema of the database.
+        version: Version of the schema that the database has.
         database: Name of the database for the error message.
 
     Raises:

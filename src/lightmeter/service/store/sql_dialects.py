@@ -1,7 +1,7 @@
 """Database URLs, the interface of a transaction, and the translation of SQL, for both SQLite and PostgreSQL.
 
-Both databases accept the SQL of this service except for three things: the placeholder of a parameter, the names of
-column types, and `FOR UPDATE`, which SQLite does not have. This module translates them.
+Both databases accept the SQL of this service, with three exceptions: the placeholder of a parameter, the names of
+column types, and `FOR UPDATE`, which SQLite does not have. This module translates these three.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _POSTGRES_TYPES: Final = (
 
 
 class StoreError(LightmeterError):
-    """The database failed during a transaction, which may or may not have been committed."""
+    """The database failed during a transaction. It is unknown whether the transaction was committed."""
 
 
 class DatabaseFull(StoreError):
-    """The database had no space on its disk for a transaction, which was rolled back."""
+    """The database's disk is full. The transaction was rolled back, so it changed nothing."""
 
 
 class Connection(Protocol):
@@ -42,12 +42,12 @@ class Connection(Protocol):
 
 
 def url_scheme(database: str) -> str:
-    """Return the part of a database URL before `://`; messages show only this, as the rest may contain a password."""
+    """Return the part of a database URL before `://`, for messages: the rest may contain a password."""
     return database.partition("://")[0]
 
 
 def is_postgres(database: str) -> bool:
-    """Whether a database URL names a PostgreSQL server."""
+    """Return whether a database URL names a PostgreSQL server."""
     return url_scheme(database) in {"postgresql", "postgres"}
 
 
@@ -68,7 +68,7 @@ def sqlite_path(database: str) -> str:
 
 @lru_cache(maxsize=256)
 def to_sqlite(sql: str) -> str:
-    """Return SQL without `FOR UPDATE`: SQLite runs one writing transaction at a time, and has no row locks."""
+    """Return SQL without `FOR UPDATE`. SQLite needs no row locks, because it runs one writing transaction at a time."""
     return sql.replace(" FOR UPDATE", "")
 
 

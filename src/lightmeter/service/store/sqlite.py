@@ -1,7 +1,7 @@
 """The service's database in one SQLite file. One thread writes, and commits several transactions at once.
 
-Only one process at a time may run requests of a database. It holds an exclusive lock on a second file beside the
-database; the operating system releases the lock when the process dies. Admin commands need no lock.
+Only one process at a time may run the requests of a database. This process holds an exclusive lock on a second file
+beside the database. The operating system releases the lock when the process dies. Admin commands need no lock.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SqliteDatabase:
 
     Args:
         database: `sqlite:///PATH`.
-        exclusive: Whether this process runs requests; only one such process can open the file at a time.
+        exclusive: Whether this process runs requests. If so, it locks the file, so that no other process runs requests.
 
     Raises:
         SettingsError: the file cannot be opened, has several names (hard links), was created by a newer version of
@@ -65,7 +65,7 @@ class SqliteDatabase:
             self._stack = stack.pop_all()
 
     async def run(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` in a transaction on the writer thread; return its result when its changes are on disk.
+        """Run `work` in a transaction on the writer thread, and return its result when its changes are on disk.
 
         Raises:
             StoreError: SQLite failed.
@@ -77,7 +77,7 @@ class SqliteDatabase:
             raise _store_error(error) from error
 
     async def read_inline(self, query: Callable[[Connection], T]) -> T:
-        """Return the result of a query, run in the calling thread or, if the file is busy, in the writer thread."""
+        """Run a query in the calling thread, and return its result. If the file is busy, use the writer thread."""
         try:
             return query(_SqliteTransaction(self._inline_reads))
         except sqlite.BusyError:
@@ -89,7 +89,7 @@ class SqliteDatabase:
 
 
 def _check_names(path: Path) -> None:
-    """Check that no hard link leads to the file: SQLite loses data if processes open a file under two names.
+    """Check that the file has only one name. SQLite can lose data if processes open a file under two names.
 
     Raises:
         SettingsError: the file has several names (hard links).
@@ -102,7 +102,7 @@ def _check_names(path: Path) -> None:
 
 
 def _hold_lock(path: Path) -> sqlite.Connection:
-    """Lock the file `PATH.lock` beside the database; closing the returned connection releases the lock.
+    """Lock the file `PATH.lock` beside the database. To release the lock, close the returned connection.
 
     Raises:
         SettingsError: another service holds the lock.

@@ -1,7 +1,7 @@
 """The service's store of accounts, keys, requests and results, in an SQLite file or a PostgreSQL database.
 
-Each method of `Store` takes a function and calls it with a transaction (`Connection`). The function runs in a thread of
-the database, so that the event loop does not wait for a disk; only `read_inline` may run it on the event loop.
+The methods of `Store` take a function, and call it with a transaction (`Connection`). The function runs in a thread of
+the database, so that the event loop does not wait for a disk. Only `read_inline` may call it on the event loop.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ class Store:
 
     Args:
         database: `sqlite:///PATH` or `postgresql://…`.
-        exclusive: Whether this process runs requests. An SQLite file allows one such process at a time, which locks it.
-        timer: Function that takes "read" or "write" and returns a context manager that measures the transaction; None:
-            no measurement.
+        exclusive: Whether this process runs requests. If so, it locks an SQLite file, so that no other process runs
+            requests.
+        timer: Function that takes "read" or "write" and returns a context manager. Each transaction runs in the `with`
+            block of this context manager, which measures its duration. None: nothing is measured.
 
     Raises:
         SettingsError: the database cannot be used.
@@ -51,9 +52,9 @@ class Store:
             self._database = SqliteDatabase(database, exclusive=exclusive)
 
     async def write(self, change: Callable[[Connection], T]) -> T:
-        """Run `change` in one transaction; return its result when the changes are on disk.
+        """Run `change` in one transaction, and return its result when the changes are on disk.
 
-        Cancelling the caller does not undo the change, so a client that disconnects does not undo it either.
+        If the caller is cancelled, for example because a client disconnects, the transaction goes on.
 
         Raises:
             StoreError: the database failed.
@@ -63,9 +64,9 @@ class Store:
             return await self._database.run(change)
 
     async def read(self, query: Callable[[Connection], T]) -> T:
-        """Run `query`, which must not change data, in one transaction; return its result.
+        """Run `query` in one transaction, and return its result. The query must not change data.
 
-        The query sees the changes of every call of `write` that has returned.
+        The query sees the changes of each call of `write` that has already returned.
 
         Raises:
             StoreError: the database failed.
@@ -75,10 +76,10 @@ class Store:
             return await self._database.run(query)
 
     async def read_inline(self, query: Callable[[Connection], T]) -> T:
-        """Run a fast `query`, which reads only a few rows; return its result.
+        """Run a fast `query` that reads only a few rows, and return its result.
 
-        With SQLite the query blocks the event loop, which takes less time than switching threads. With PostgreSQL it
-        runs as in `read`.
+        With SQLite, the query usually runs on the event loop. This blocks the event loop for less time than a switch to
+        another thread and back. With PostgreSQL, the query runs as in `read`.
         """
         if isinstance(self._database, SqliteDatabase):
             with self._timer("read"):

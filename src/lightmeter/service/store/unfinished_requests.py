@@ -1,4 +1,4 @@
-"""Unfinished requests of all accounts, for the operator of the service: list them, cancel them."""
+"""Lists and cancels unfinished requests of all accounts, for the operator of the service."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lightmeter.service.store.sql_dialects import Connection
 from lightmeter.wire.constants import REQUEST_FAILED
 
 CANCELLED: Final = f"{REQUEST_FAILED}: the operator of the service cancelled it, and nothing was charged."
-"""Error of a cancelled request, for its client."""
+"""Error text that the client of a cancelled request gets. `find_cancelled` finds requests by this text."""
 
 _UNFINISHED: Final = f"r.state IN ('{JobState.QUEUED}', '{JobState.RUNNING}')"
 
@@ -28,9 +28,9 @@ class UnfinishedRequest:
         request_id: Id of the request.
         account: Name of the account that pays.
         state: Whether the request is queued or running.
-        assets: Number of its URLs and files.
-        held: Credits that are reserved for it.
-        attempts: How many times it has been started.
+        assets: Number of URLs and files of the request.
+        held: Credits that are reserved for the request.
+        attempts: How many times the request has been started.
         created_at: Time of the request, in seconds since the epoch.
     """
 
@@ -61,9 +61,10 @@ def _count_assets(echo: str) -> int:
 
 
 def cancel(db: Connection, request_id: str, at: float) -> bool:
-    """Cancel a request: store that it has failed, and release its credits; return False if it has ended or is unknown.
+    """Cancel a request: store that it has failed, and release its reserved credits.
 
-    The process that runs the request stops when it reads the new state.
+    Return whether it was cancelled: False if the request has already ended or does not exist. If a process is running
+    the request, the process stops it when it reads the new state.
 
     Args:
         db: A transaction.
@@ -82,7 +83,7 @@ def cancel(db: Connection, request_id: str, at: float) -> bool:
 
 
 def find_cancelled(db: Connection, request_ids: Collection[str]) -> list[str]:
-    """Return the ids, among `request_ids`, of the requests that the operator has cancelled."""
+    """Return those of `request_ids` whose requests the operator has cancelled."""
     marks = ", ".join("?" * len(request_ids))
     rows = db.execute(
         f"SELECT request_id FROM requests WHERE state = ? AND error = ? AND request_id IN ({marks})",  # noqa: S608 (placeholders)
