@@ -162,7 +162,7 @@ FAULT_KINDS: Final[Mapping[FaultName, FaultKind]] = {
         'A hidden limit for each key: "bucket": requests a second (with "burst"), "window": [requests, seconds], or '
         '"cap": requests at once. "retry-after" is "no" (default), "yes", "date" or seconds; "status" is 429 or 503.',
     ),
-    "queue": FaultKind("per-second on", SUBMIT, "5", "So many requests a second are admitted; the others wait."),
+    "queue": FaultKind("per-second on", SUBMIT, "5", "The service starts this many requests a second; the others wait."),
     "drop-before": FaultKind("chance on", SUBMIT, "0.05", "The connection closes before any work is done."),
     "drop-after": FaultKind("chance on", SUBMIT, "0.05", "The connection closes after the work is done and charged."),
     "5xx": FaultKind(
@@ -170,9 +170,9 @@ FAULT_KINDS: Final[Mapping[FaultName, FaultKind]] = {
         'An HTML page with status 500, 502, 503 or 504; "status" selects one, "when": "after" is after the charge.',
     ),
     "truncate": FaultKind("chance on", RESULTS, "0.02", "The connection closes after half of the answer."),
-    "slow": FaultKind("seconds on", frozenset(Lane), "[0.2, 1.5]", "Each answer comes so many seconds later."),
-    "late": FaultKind("seconds", POLL, "[3, 300]", "Polls say processing for so long after the acknowledgment."),
-    "unknown": FaultKind("seconds", POLL, "2", "Polls say 404 for so long after the acknowledgment."),
+    "slow": FaultKind("seconds on", frozenset(Lane), "[0.2, 1.5]", "Each answer comes this many seconds later."),
+    "late": FaultKind("seconds", POLL, "[3, 300]", "For this time after the acknowledgment, polls say processing."),
+    "unknown": FaultKind("seconds", POLL, "2", "For this time after the acknowledgment, polls say 404."),
     "shuffle": FaultKind(
         "chance names", RESULTS, "true",
         'Assets in another order, under temporary names; "names" may be "keep", "redirect" (other URLs) or "none".',
@@ -189,9 +189,9 @@ FAULT_KINDS: Final[Mapping[FaultName, FaultKind]] = {
         '"duplicate", "bom" or "trailing", one of them at random by default.',
     ),
     "charge-late": FaultKind(
-        "seconds", SUBMIT, "[2, 5]", "The balance shows the charge of a synchronous answer so many seconds later."
+        "seconds", SUBMIT, "[2, 5]", "The balance shows the charge of a synchronous answer this many seconds later."
     ),
-    "prices": FaultKind("factor", frozenset(Lane), "2", "Charges are those of the price table times so many."),
+    "prices": FaultKind("factor", frozenset(Lane), "2", "Each charge is the price of the table times this factor."),
     "forgetful": FaultKind("-", SUBMIT, "true", "The Idempotency-Key header is ignored."),
 }  # fmt: skip
 """Name of each fault that the service can make → its description, in the order of the command-line help."""
