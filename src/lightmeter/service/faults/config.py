@@ -162,7 +162,7 @@ FAULT_KINDS: Final[Mapping[FaultName, FaultKind]] = {
         'A hidden limit for each key: "bucket": requests a second (with "burst"), "window": [requests, seconds], or '
         '"cap": requests at once. "retry-after" is "no" (default), "yes", "date" or seconds; "status" is 429 or 503.',
     ),
-    "queue": FaultKind("per-second on", SUBMIT, "5", "The service starts this many requests a second; the others wait."),
+    "queue": FaultKind("per-second on", SUBMIT, "5", "This many requests start each second; the others wait."),
     "drop-before": FaultKind("chance on", SUBMIT, "0.05", "The connection closes before any work is done."),
     "drop-after": FaultKind("chance on", SUBMIT, "0.05", "The connection closes after the work is done and charged."),
     "5xx": FaultKind(
