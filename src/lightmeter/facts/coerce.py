@@ -11,7 +11,7 @@ from lightmeter.facts.lenient_decode import to_float
 def coerce_values(kind: str, values: Sequence[Any]) -> Sequence[Any]:
     """Convert the values to the column type `kind`, such as `int32`. A value that does not fit becomes None.
 
-    Never raises.
+    A type that `_COERCIONS` lacks needs no conversion: the values are returned unchanged. Never raises.
     """
     coerce = _COERCIONS.get(kind)
     return values if coerce is None else [coerce(value) for value in values]
