@@ -25,7 +25,7 @@ def to_bool(value: Any) -> bool | None:
 def to_int_in_range(value: Any, low: int, high: int) -> int | None:
     """Return `value` as an integer if it is a whole number from `low` to `high - 1`; else None.
 
-    It may also be a float such as 2.0 or a text such as "2".
+    `value` may also be a float such as 2.0 or a text such as "2".
     """
     number = to_float(value)
     if number is None or not number.is_integer():

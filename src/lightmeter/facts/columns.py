@@ -15,7 +15,7 @@ FACT_TABLES: Final = ("tags", "colors", "nsfw", "descriptions", "faces", "texts"
 """The tables whose rows come from the assets of answers; each has the name of its feature in the answer."""
 
 OPTIONAL_TABLES: Final = ("embeddings",)
-"""Tables that exist only if a run requests the feature of that name, or an answer holds it."""
+"""Tables that exist only if a run requests the feature with the same name, or if an answer contains that feature."""
 
 REVIEWS: Final = "reviews"
 """The table of the decisions that people made in a review. It exists only after the first decision.

@@ -2,7 +2,7 @@
 
 The value of a feature in an answer may be a list of entries, an object with entries under keys, or a single entry. An
 entry may be an object, or only a text or a score. All of these are read as a sequence of dicts, one for each entry. If
-an entry has no name, its key becomes its name.
+an entry under a key lacks its name (for some features, its source or model), the key takes that place.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _coordinates(value: Any) -> list[float] | None:
 def _keyed(table: str, value: dict[str, Any]) -> FeatureEntries:
     """Return the entries of the feature `table` in the object `value`, such as `{"cat": {"score": 0.9}}`.
 
-    If an entry has no name, its key becomes its name; for descriptions and texts, the key becomes the source.
+    If an entry lacks the field that `_KEY_FIELD` names, such as the name of a tag, its key becomes that field's value.
     """
     name_field = _KEY_FIELD[table]
     fields, literals = [], []

@@ -104,12 +104,12 @@ class WireAnswer:
 
     @property
     def credits_paid(self) -> float | None:
-        """The charge that the answer states, in credits, as a JSON number or a string; None if it states none."""
+        """The charge in credits that the answer states, as a number or in a string; None if it states no charge."""
         return _number(self.data.get("credits_paid"))
 
     @property
     def is_free(self) -> bool:
-        """Whether the answer states a charge of zero as a JSON number; false if it is a string or missing."""
+        """Whether the answer states a charge of zero as a JSON number; false if the charge is a string or missing."""
         charge = self.data.get("credits_paid")
         return charge == 0 and not isinstance(charge, bool)
 

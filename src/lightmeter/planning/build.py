@@ -163,7 +163,7 @@ def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
         settings: The user's settings; None reads them from the environment and the settings file.
 
     Raises:
-        SettingsError: the file is not a plan file of this version.
+        SettingsError: the file is not a plan file, or its version is neither 1 nor `PLAN_VERSION`.
         ManifestError: the manifest is no longer there.
         PlanChanged: something changed since the plan was saved; the message says what.
         UsageError: Delta or Iceberg tables are requested, but the package that writes them is not installed.

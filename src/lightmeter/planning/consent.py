@@ -50,7 +50,10 @@ def consent_needed(options: Options, settings: Settings, service: ServiceInfo) -
 
 
 def must_be_explicit(options: Options, settings: Settings) -> None:
-    """Raise UsageError if the options name no back end or set no frame limit; the embedded service allows both."""
+    """Raise UsageError if the options name no back end, or set no frame limit.
+
+    For the embedded service, never raise: it needs no consent.
+    """
     raise_if_needed(consent_needed(options, settings, ServiceInfo()))
 
 

@@ -92,8 +92,8 @@ class Plan:
         advice: What another back end, feature or capture interval would change, a sentence each.
         needs_consent: What the user must allow (`--yes`) before a run, such as no frame limit, a sentence each.
         service: The balance and the back ends that the service reported before the rows were read.
-        folder: The temporary folder with the rows. It is removed when `folder_owner` is garbage-collected.
-        folder_owner: The object that removes the temporary folder at its end. Plans with the same rows share it.
+        folder: The temporary folder with the journal of the rows.
+        folder_owner: When this object is garbage-collected, the folder is removed. Plans with the same rows share it.
         rounding: What the service says that it rounds up to whole credits; None if it does not say.
     """
 
@@ -123,7 +123,7 @@ class Plan:
 
     @property
     def least_charged_milli(self) -> int:
-        """Least millicredits that an image or frame adds to a charge: with `rounding` per image, whole credits."""
+        """Least millicredits that an image or frame adds to a charge; whole credits if each image is rounded up."""
         return least_charged_milli(self.price_per_image_milli, self.rounding)
 
     @property
@@ -179,7 +179,7 @@ class Plan:
     def affordability_sentences(self) -> tuple[str, ...]:
         """Sentences on how many rows the balance (if known) and the budget (if set) pay for.
 
-        If the budget may be too small for all rows and `sample` is not `order`, another one says how rows are chosen.
+        If the budget may be too small for all rows and `sample` is not `order`, a last one says how rows are chosen.
         """
         amounts = (("balance", self.balance, self.affordable_rows), ("budget", self.options.budget, self.budget_rows))
         rows = self.counts["pending"]
@@ -215,7 +215,7 @@ class Plan:
     def save(self, path: Path | str, *, thumbnails: bool = True) -> Path:
         """Write a plan file for `run --plan` and `load_plan`, and return its path.
 
-        Thumbnails are written to a second file in the same folder, and so are the rows if they are many, to a third.
+        Thumbnails are written to a second file in the same folder. Many rows are written to a third file there.
 
         Args:
             path: The plan file.

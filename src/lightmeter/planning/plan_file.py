@@ -36,7 +36,7 @@ A user can scroll through this number of rows, and one file is easier to pass on
 """
 
 GZIP_LEVEL: Final = 3
-"""Level of gzip for the file of rows. It compresses as fast as rows are produced.
+"""Level of gzip for the file of rows: it compresses as fast as rows are produced.
 
 The file is half a percent larger than at gzip's default level.
 """
@@ -97,8 +97,8 @@ class PlanFile:
 def is_plan_file(name: str) -> bool:
     """Return whether a file that the user names is a plan file and not a manifest.
 
-    A plan file is a local file whose name ends in `.json`, and whose content does not start with `[`. The content of a
-    JSON manifest does. A `.json` file that cannot be opened also counts as a plan file.
+    A plan file is a local file whose name ends in `.json`. A file that starts with `[` is not a plan file, but a JSON
+    manifest. A `.json` file that cannot be opened counts as a plan file.
     """
     if not name.lower().endswith(".json") or "://" in name:
         return False

@@ -80,9 +80,9 @@ class ServiceInfo:
         return tuple(offer.name.lower() for offer in offers if offer.default and offer.available)
 
     def rates(self, table: RateTable) -> RateTable:
-        """Return `table` with the prices that the service lists for its available back ends in place of its own.
+        """Return a price table with the prices that the service lists for its available back ends.
 
-        If the back ends of the service are unknown, return `table` itself.
+        All else is taken from `table`. If the back ends of the service are unknown, return `table` itself.
         """
         if self.backends is None:
             return table
@@ -158,7 +158,7 @@ def require_api_key(base_url: str, settings: Settings) -> SecretStr:
 
 
 async def fetch_balance(client: Client) -> int | None:
-    """Request the account's balance in credits; return None if the service rejects the request as one too many (429).
+    """Request the account's balance in credits; return None if the service's rate limit rejects the request (429).
 
     Raises:
         AccessDenied: the service does not accept the key.

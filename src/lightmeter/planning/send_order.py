@@ -1,9 +1,11 @@
 """The order in which the rows of a plan are sent, so that a budget smaller than the manifest buys a chosen sample.
 
 Each rule puts all rows in one order, and a run sends them in that order until its budget is used up. A raised budget
-therefore only adds rows. A row's random number is a hash of the seed and its URL or path, so that a row keeps it when
-the manifest changes: "permanent random numbers", E. Ohlsson, "Coordination of samples using permanent random numbers",
-1995. Rows that are not sent, such as duplicates, come last.
+therefore only adds rows. Rows that are not sent, such as duplicates, come last.
+
+A row's random number is a hash of the seed and the row's URL or path, so that the row keeps its number when the
+manifest changes: "permanent random numbers", E. Ohlsson, "Coordination of samples using permanent random numbers",
+1995.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from lightmeter.tables.parts import PartInfo, PartWriter, read_batches, read_sch
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """Result of merging the Parquet files of one table: the numbers of files before and after, and of the rows."""
+    """Result of merging a table's Parquet files: how many files it had before and has now, and its number of rows."""
 
     table: str
     parts_before: int

@@ -12,7 +12,7 @@ ways only:
   `GRACE_S`, but empty: a reader that is listing it during the exchange must not see it half removed.
 
 A writer first writes the new files to a hidden staging folder beside `tables/`. It moves them into place once the files
-of all tables are complete and flushed to disk: fact tables first, `assets` last. If a writer is killed, the next one
+of all tables are complete and flushed to disk: fact tables first, `assets` last. If a writer is killed, a later writer
 removes its staging folder.
 """
 
@@ -54,9 +54,9 @@ _EXCHANGED: Final = "exchanged"
 _TABLE_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 _NUMBERED: Final = re.compile(r"part-(\d+)\.parquet")
 GRACE_S: Final = 60.0
-"""Seconds for which leftovers stay, such as a replaced folder, before the next writer may remove them.
+"""Seconds for which a replaced folder stays, with empty files, before the next writer may remove it.
 
-A reader may still be listing the folder, which takes milliseconds.
+A reader may still be listing the folder, which takes milliseconds. Unfinished files of a killed writer stay as long.
 """
 
 _MAX_LISTINGS: Final = 20
@@ -112,8 +112,8 @@ class Dataset:
         Args:
             staging: Folder from `staging`, with complete files.
             keep_others: If true, each new file replaces the old file with the same `PartInfo.key` (rows of the same
-                requests). If there is no such file, it is added; other files stay. If false, the new files replace
-                all files of the table.
+                requests). If there is no such old file, the new file is added. Other old files stay. If false, the
+                new files replace all old files of the table.
             only_with_rows: Tables that are not created if their new files have no rows. If such a table exists
                 already, it gets the files even without rows.
 
@@ -174,8 +174,8 @@ class Dataset:
     def locked(self) -> Iterator[None]:
         """Hold the write lock of the output folder inside the block; the system releases it if the process dies.
 
-        The start of the block removes what dead writers left: staging folders (for unfinished Parquet files) and
-        temporary files that are more than `GRACE_S` seconds old.
+        The start of the block removes what dead writers left more than `GRACE_S` seconds ago: staging folders (for
+        unfinished Parquet files) and temporary files.
         """
         self.out.mkdir(parents=True, exist_ok=True)
         with (self.out / _LOCK).open("w") as lock:

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from typing import Final
 
 _RARE_THRESHOLD: Final = 10_000
-"""Inside `collector_eased`, Python starts a collection after this many new containers, minus those freed: about 5 MB.
+"""Inside `collector_eased`, a garbage collection starts when there are this many more containers than after the last.
 
-Python's default is 700.
+They take about 5 MB. Python's default is 700.
 """
 
 

@@ -1,7 +1,7 @@
 """Reading and writing of one Parquet file of a table, called a *part*, with large row groups.
 
 The footer of the file holds the schema version and the lineage: where the rows come from, including the runs whose rows
-are in the file. Because file and footer are one, no crash can separate the rows from their description.
+are in the file. Because the footer is part of the file, no crash can separate the rows from their description.
 """
 
 from __future__ import annotations
@@ -137,9 +137,8 @@ def read_part_info(path: Path) -> PartInfo:
 class PartWriter:
     """Writes Arrow tables of one schema to one Parquet file, in large row groups.
 
-    The first table decides which columns of the file are dictionary-encoded: those that are so in that table. It takes
-    half the time to write them in this form. Arrow's reader still returns the types of `schema`, because it takes them
-    from the footer.
+    Columns that are dictionary-encoded in the first table are dictionary-encoded in the file, which halves the time to
+    write them. Arrow's reader still returns the types of `schema`, because it takes them from the footer.
 
     Args:
         path: The file to create.

@@ -100,8 +100,8 @@ class KeptChecks:
 def open_kept_checks(manifest: str, options: Options, settings: Settings) -> KeptChecks | None:
     """Open or create the file with pre-check results of a manifest.
 
-    Before that, delete the result files of all manifests that are more than 3 days old. Then delete the oldest files
-    until all together are no larger than `MAX_BYTES`.
+    Before that, delete all result files, of any manifest, that were last changed more than 3 days ago. Then delete the
+    oldest files until all together are no larger than `MAX_BYTES`.
 
     Args:
         manifest: Location of the manifest, or its name if it has none.
@@ -139,7 +139,7 @@ def remove_kept_checks(manifest: str, options: Options, settings: Settings) -> N
 def kept_checks_path(manifest: str, options: Options, settings: Settings) -> Path:
     """Return the path of the file with pre-check results of a manifest.
 
-    It depends on the options and settings that affect the checks, so that results for other options are not reused.
+    The path depends on the options and settings that affect the checks, so that their results are not mixed up.
 
     Args:
         manifest: Location of the manifest, or its name if it has none.

@@ -23,12 +23,12 @@ RADIUS: Final = 12
 MAX_COMPARED: Final = 32
 """The image of a row is compared with at most this number of earlier images, which bounds the work for each row.
 
-Those with the most similar hashes are taken.
+These are the images with the most similar hashes.
 """
 
 
 class NearDuplicates(AbstractContextManager["NearDuplicates"]):
-    """Index of the images that a plan pays for, in which an image that looks the same as a new one is searched."""
+    """Index of the images that a plan pays for; it finds the one that looks the same as the image of a new row."""
 
     def __init__(self) -> None:
         self._index = HashIndex(RADIUS)
@@ -39,10 +39,10 @@ class NearDuplicates(AbstractContextManager["NearDuplicates"]):
         self._fingerprints.close()
 
     def find_or_add(self, row: PlannedRow) -> NearDuplicate | None:
-        """Return the earlier row whose image looks the same as that of `row`; if there is none, return None.
+        """Return the earlier row whose image looks the same as that of `row`.
 
-        In the second case, also add `row` to the index. Videos, images that were not decoded, and images that are
-        nearly blank are neither searched for nor added: the result is None.
+        If there is none, add `row` to the index and return None. If `row` is a video, or if its image was not decoded
+        or is nearly blank, only return None.
         """
         if row.kind != "image" or row.perceptual_hash is None or row.fingerprint is None:
             return None

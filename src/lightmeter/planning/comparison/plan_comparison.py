@@ -108,7 +108,7 @@ class FeatureCostChange:
         after_milli: The same for the new plan.
         before_label: How far `before_milli` can be trusted: `exact`; `bound` (the cost cannot be outside the range);
             or `estimate`, if the service has not confirmed the prices.
-        after_label: How far `after_milli` can be trusted, with the same words.
+        after_label: How far `after_milli` can be trusted, in the same words.
     """
 
     backend: str
@@ -150,7 +150,7 @@ class PlanComparison:
         after: Price of the new plan.
         before_label: How far the old price can be trusted: `exact`; `bound` (it cannot be outside the range); or
             `estimate`, if the service has not confirmed the prices.
-        after_label: How far the new price can be trusted, with the same words.
+        after_label: How far the new price can be trusted, in the same words.
         counts_before: Status → number of rows of the old plan.
         counts_after: Status → number of rows of the new plan.
         rows: Number and price of the added, of the removed, of the changed and of the unchanged rows.
@@ -314,7 +314,7 @@ def _shares(plan: PlanSnapshot) -> dict[str, tuple[int, int | None]]:
 
 
 def _prices(plan: PlanSnapshot) -> Mapping[str, int]:
-    """Return a plan's prices: the names of back end and feature, with a space → millicredits for an image or frame."""
+    """Return a plan's prices: a text `BACKEND FEATURE` → millicredits for an image or frame."""
     prices: Mapping[str, int] = plan.head["prices_millicredits"]
     return prices
 

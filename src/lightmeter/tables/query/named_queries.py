@@ -229,7 +229,7 @@ def cost_by_group(where: TablesSource, *, by: str | None = None) -> pa.Table:
 
 
 def unmatched_errors(where: TablesSource) -> pa.Table:
-    """Return the errors in answers for which it is unknown to which manifest row they belong, most frequent first.
+    """Return the errors in answers whose manifest row is unknown, most frequent first.
 
     The columns are request_id, backend, message, times, assets, credits_paid. `times` is the number of equal errors in
     the answer to the request. `assets` is the number of images and videos in the request, `credits_paid` its charge.

@@ -46,7 +46,7 @@ class RowCondition:
 
     @property
     def query(self) -> str:
-        """SQL query for each item with the status `ok`: the columns are `item_id` and `matches` (true or false)."""
+        """SQL query with one row for each item with the status `ok`: its `item_id`, and `matches` (true or false)."""
         return (
             f"SELECT item_id, coalesce(bool_or(matches), false) AS matches FROM ({self.rows_query}) "  # noqa: S608 (this is the user's own query)
             "GROUP BY item_id"
