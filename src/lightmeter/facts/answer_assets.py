@@ -20,9 +20,9 @@ def listed_assets(results: Mapping[str, Any]) -> list[Any]:
 
     - A list is returned unchanged.
     - An object that is itself an asset (its `name` is a text, or it has a feature such as `tags`) gives a list of one.
-    - Any other object gives its values: sorted by key if all keys are indexes (`0`, `1`, …), else in the order of the
-      answer. In the latter case, an asset without a name gets its key as its name.
-    - An object without an object in it, and any other value, give an empty list.
+    - Any other object gives its values. If all keys are indexes (`0`, `1`, …), they are sorted by key. Otherwise, they
+      keep the order of the answer, and an asset without a name gets its key as its name.
+    - An object none of whose values is an object, and any other value, give an empty list.
     """
     assets = results.get("assets")
     if isinstance(assets, list):
@@ -39,9 +39,10 @@ def listed_assets(results: Mapping[str, Any]) -> list[Any]:
 
 
 def frame_number(index: Any, position: int) -> int:
-    """Return the number of a captured frame, from 0: `index` if that is a 32-bit number from 0 on, else `position`.
+    """Return the number of a captured frame, from 0.
 
-    `index` is the field of that name of the frame in an answer, `position` its place in the answer's list, from 0.
+    That is `index`, the field `index` of the frame in an answer, if it is a 32-bit number of 0 or more. Otherwise, it
+    is `position`, the position of the frame in the answer's list, from 0.
     """
     return index if type(index) is int and 0 <= index < 2**31 else position
 

@@ -9,7 +9,10 @@ from lightmeter.facts.lenient_decode import to_float
 
 
 def coerce_values(kind: str, values: Sequence[Any]) -> Sequence[Any]:
-    """Return the values as the column type `kind`, such as `int32`; None for each that does not fit. Never raises."""
+    """Convert the values to the column type `kind`, such as `int32`. A value that does not fit becomes None.
+
+    A type that `_COERCIONS` lacks needs no conversion: the values are returned unchanged. Never raises.
+    """
     coerce = _COERCIONS.get(kind)
     return values if coerce is None else [coerce(value) for value in values]
 
@@ -20,7 +23,10 @@ def to_bool(value: Any) -> bool | None:
 
 
 def to_int_in_range(value: Any, low: int, high: int) -> int | None:
-    """Return `value` if it is a whole number from `low` to `high - 1`, also one written as 2.0 or "2"; else None."""
+    """Return `value` as an integer if it is a whole number from `low` to `high - 1`; else None.
+
+    `value` may also be a float such as 2.0 or a text such as "2".
+    """
     number = to_float(value)
     if number is None or not number.is_integer():
         return None

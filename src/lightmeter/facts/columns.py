@@ -9,16 +9,19 @@ from dataclasses import dataclass
 from typing import Final
 
 CSS_NAME: Final = "css_name"
-"""The one column of a fact table that is computed from other columns of the table."""
+"""The column of `colors` that is computed from other columns of the table; no other fact table has such a column."""
 
 FACT_TABLES: Final = ("tags", "colors", "nsfw", "descriptions", "faces", "texts", "brands", "embeddings")
 """The tables whose rows come from the assets of answers; each has the name of its feature in the answer."""
 
 OPTIONAL_TABLES: Final = ("embeddings",)
-"""Tables that exist only if a run requests the feature of that name, or an answer holds it."""
+"""Tables that exist only if a run requests the feature with the same name, or if an answer contains that feature."""
 
 REVIEWS: Final = "reviews"
-"""The table of decisions of people; it exists only once there is one, and no journal holds its rows."""
+"""The table of the decisions that people made in a review. It exists only after the first decision.
+
+Its rows are not in any journal.
+"""
 
 _STRING: Final = "string"
 _DOUBLE: Final = "double"
@@ -54,7 +57,7 @@ KEY_COLUMNS: Final = (
     ColumnSpec("frame", _INT, "Captured frame of a video, counted from 0.", "an image, or a whole video", "frames"),
     ColumnSpec("run_id", _STRING, "The run that made this row."),
 )
-"""The columns of every table."""
+"""The columns that every table has; they are its first ones."""
 
 _SOURCE: Final = ColumnSpec("source", _STRING, "The back end that says so.", _MISSING)
 _RAW: Final = ColumnSpec("raw", _STRING, "The entry as it was answered, as JSON.")

@@ -14,8 +14,8 @@ class DescriptionEntry(NamedTuple):
 
     Attributes:
         frame: Number of the described frame among the captured ones, from 0; None for an image or a whole video.
-        source: The back end that wrote the text; None where the answer does not name it.
-        text: The description; JSON where it is not a text; None where it is missing.
+        source: The back end that wrote the text; None if the answer does not name it.
+        text: The description. A value of another type is given as JSON text; None means that there is none.
     """
 
     frame: int | None
@@ -24,10 +24,10 @@ class DescriptionEntry(NamedTuple):
 
 
 def read_descriptions(answer: Mapping[str, Any], asset: int) -> list[DescriptionEntry]:
-    """Return the descriptions of one image or video in an answer: first of the whole, then of each frame. Never raises.
+    """Return the descriptions of one image or video in an answer, then those of its frames. Never raises.
 
     `asset` is the position of the image or video in `all.assets`. A service may list the description of a frame a
-    second time among the descriptions of the whole video: it is then returned only for the frame.
+    second time among the descriptions of the whole video. That description is returned only for the frame.
     """
     results = answer.get("all")
     assets = listed_assets(results) if isinstance(results, dict) else []

@@ -14,14 +14,17 @@ from lightmeter.facts.severity import severities
 DERIVED_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = defaultdict(
     tuple, {"colors": (CSS_NAME,), "descriptions": ("role", "language")}
 )
-"""Table → columns that its entries do not hold: they are computed from other columns, or known from the request."""
+"""Table → its columns that are not in the entries of an answer.
+
+They are computed from other columns, or known from the request. Other tables have no such columns.
+"""
 
 
 def extract(table: str, found: FeatureEntries) -> Mapping[str, Sequence[Any]]:
     """Return the columns of the fact table `table` (such as `tags`): column → one value for each entry in `found`.
 
-    The values are as in the answer, not converted to the types of the columns. The columns in `DERIVED_COLUMNS` are
-    missing: they are computed from other columns, or known from the request.
+    Most values are as in the answer, not yet converted to the types of the columns. The columns in `DERIVED_COLUMNS`
+    are left out.
     """
     entries = found.fields
     columns: dict[str, Sequence[Any]] = {
@@ -48,15 +51,15 @@ def extract(table: str, found: FeatureEntries) -> Mapping[str, Sequence[Any]]:
 
 
 def mark_full_texts(texts: Sequence[Any], sources: Sequence[Any], answered: Sequence[Any]) -> list[bool | None]:
-    """Return for each text found in an image or video frame whether it is the full text, which contains the others.
+    """Return for each text that back ends found in a picture whether it is the full text, which contains the others.
 
-    If the answer does not say so, a text is the full text if it is the first of its back end and contains all others of
-    that back end. The only text of a back end gets None.
+    The field `is_full_text` of the answer decides. If it is missing, a text is the full text if it is the first text of
+    its back end and contains all other texts of that back end. If a back end found only one text, the result is None.
 
     Args:
-        texts: The texts.
-        sources: The back end that found each text.
-        answered: The field `is_full_text` of each text in the answer; None where the field is missing.
+        texts: The texts found in one image or video frame.
+        sources: For each text, the back end that found it.
+        answered: For each text, its field `is_full_text` in the answer; None if the field is missing.
     """
     count = len(texts)
     if count > 1 and sources.count(sources[0]) == count:  # fast path for the usual case of a single source
@@ -77,9 +80,9 @@ def mark_full_texts(texts: Sequence[Any], sources: Sequence[Any], answered: Sequ
 
 
 def _flag_first_if_full(texts: Sequence[Any]) -> list[bool | None]:
-    """Return for each text of one back end whether it is the full text: True or False, never None.
+    """Return for each text of one back end whether it is the full text.
 
-    Only the first text can be it: if it contains all others.
+    Only the first text can be the full text. It is if it contains all other texts.
     """
     first = texts[0]
     is_full = bool(first and isinstance(first, str)) and all(text in first for text in texts if isinstance(text, str))

@@ -32,7 +32,7 @@ _PER_CENT: Final = 100.0
 
 
 def read_faces(faces: Sequence[FastFace] | Sequence[dict[str, Any]]) -> dict[str, Sequence[Any]]:
-    """Return column → one value for each face, for all `FACE_COLUMNS`; None where the answer does not state a value.
+    """Return column → one value for each face, for all `FACE_COLUMNS`. A value that the answer does not state is None.
 
     The faces are either all `FastFace`, or all JSON objects as in the answer.
     """
@@ -53,14 +53,20 @@ def _fast_face_columns(faces: Sequence[FastFace]) -> dict[str, Sequence[Any]]:
 
 
 def _box_around(across: Sequence[float], down: Sequence[float]) -> tuple[float, ...]:
-    """Return left, top, width and height of the corners with the coordinates `across` (x) and `down` (y)."""
+    """Return left, top, width and height of the smallest box around corners with the given x and y coordinates.
+
+    `across` has the x coordinate of each corner, `down` the y coordinate.
+    """
     left, top = min(across), min(down)
     return left, top, max(across) - left, max(down) - top
 
 
 @lru_cache(maxsize=4096)
 def _emotion_scores(*likelihoods: str | UnsetType) -> list[tuple[str, float | None]] | None:
-    """Return (emotion, score) for the likelihoods of joy, sorrow, anger, surprise; None if none is given. Cached."""
+    """Return (emotion, score) for each likelihood that is given; None if none is. Cached.
+
+    The arguments are the likelihoods of joy, sorrow, anger and surprise; UNSET means not given.
+    """
     answered = zip(_LIKELIHOOD_EMOTIONS.values(), likelihoods, strict=True)
     return [(emotion, likelihood_score(word)) for emotion, word in answered if word is not UNSET] or None
 
@@ -76,9 +82,9 @@ def _values(fields: dict[str, Any]) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=1024)
 def _normalized_keys(keys: tuple[str, ...]) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Return (the field names `keys` in lowercase without underscores, what these fields are about). Cached.
+    """Return the field names `keys` in lower case without underscores, and the topics of these fields. Cached.
 
-    The second value has `age`, `gender`, `emotion` and `box`, each only if a field's name shows that it is about that.
+    The topics are those of `age`, `gender`, `emotion` and `box` that the name of at least one field shows.
     """
     names = tuple(key.replace("_", "").casefold() for key in keys)
     topics = {topic for topic in ("age", "gender", "emotion") for name in names if name.startswith(topic)}
@@ -87,7 +93,10 @@ def _normalized_keys(keys: tuple[str, ...]) -> tuple[tuple[str, ...], frozenset[
 
 
 def _folded(value: Any) -> dict[str, Any]:
-    """Return an object with its keys in lowercase without underscores; an empty one for any other value."""
+    """Return the JSON object `value` with its keys in lower case without underscores.
+
+    If `value` is not an object, return an empty one.
+    """
     if not isinstance(value, dict):
         return {}
     return {key.replace("_", "").casefold(): inner for key, inner in value.items()}
@@ -103,8 +112,11 @@ def _first(face: dict[str, Any], names: tuple[str, ...]) -> Any:
 def _box(face: dict[str, Any], fields: dict[str, Any], *, boxed: bool) -> tuple[float | None, ...]:
     """Return left, top, width and height of a face, in the unit of the answer (pixels, or 0 to 1).
 
-    They are read from fields such as `width` if the face has any (`boxed`), else computed from its corners; None if
-    missing. `fields` are the face's fields as in the answer, `face` has them under lowercase names without underscores.
+    They are read from fields such as `width`, which the face has only if `boxed` is true. If a side is missing there,
+    all four are computed from the corners of the face. Without corners, missing sides are None.
+
+    `fields` are the face's fields as in the answer; `face` has the same fields, with names in lower case without
+    underscores.
     """
     found: tuple[float | None, ...] = (None,) * len(_SIDES)
     if boxed:
@@ -117,7 +129,10 @@ def _box(face: dict[str, Any], fields: dict[str, Any], *, boxed: bool) -> tuple[
 
 
 def _age(face: dict[str, Any]) -> tuple[float | None, float | None]:
-    """Return the lower and the upper end of a face's age in years, equal if one number is answered; None if unknown."""
+    """Return the lower and the upper end of a face's age in years; None for an end that is unknown.
+
+    If the answer states a single age, both ends are equal.
+    """
     answered = _first(face, ("agerange", "age"))
     span = _folded(answered)
     if span:
@@ -161,9 +176,10 @@ def _emotions(face: dict[str, Any]) -> list[tuple[str, float | None]] | None:
 
 
 def _shares(answered: dict[str, Any]) -> dict[str, float | None]:
-    """Return name → score, 0 to 1, from `answered`: name → likelihood word such as `VERY_LIKELY`, or number.
+    """Convert `answered`, a mapping from names to numbers or likelihood words (`VERY_LIKELY`), to name → score, 0 to 1.
 
-    If any number exceeds 1, all numbers are taken as per cent.
+    If any number exceeds 1, all numbers are taken as per cent. A value that is neither a number nor a known word gives
+    None.
     """
     scores = {name: to_float(value) for name, value in answered.items()}
     in_per_cent = any(score is not None and score > 1 for score in scores.values())

@@ -11,10 +11,13 @@ from lightmeter.facts.columns import FACT_TABLES, TABLE_COLUMNS
 from lightmeter.facts.extract import DERIVED_COLUMNS
 
 ROW_KEY_COLUMNS: Final = ("item_id", "url", "frame", "run_id", "role", "language")
-"""The columns whose values come from a `RowKey`, in its order."""
+"""Names of the columns whose values a `RowKey` holds, in the same order."""
 
 RowKey: TypeAlias = tuple[str | None, str | None, int | None, str | None, str | None, str | None]
-"""The values of `ROW_KEY_COLUMNS` for all rows of one image or frame. A named tuple would take ten times as long."""
+"""The values of `ROW_KEY_COLUMNS`, which are the same in all rows about one image or frame.
+
+It is a plain tuple, because a named tuple would take ten times as long to create.
+"""
 
 ENTRY_COLUMNS: Final = {
     table: {
@@ -24,7 +27,10 @@ ENTRY_COLUMNS: Final = {
     }
     for table in (*FACT_TABLES, "errors")
 }
-"""Table → the columns that its entries fill, each with its kind; `json` is text that comes as bytes of UTF-8."""
+"""Table → the columns that are read from the entries of an answer → the type of the column.
+
+The type is a `ColumnSpec.kind`, or `json` for the column `raw`, whose values are JSON text as UTF-8 bytes.
+"""
 
 
 @dataclass(slots=True)
@@ -34,9 +40,9 @@ class FactColumns:
     Attributes:
         table: Name of the table.
         keys: For each image or video frame that has rows, the position of its `RowKey` in `FactRows.keys`.
-        counts: Number of rows of each image or video frame in `keys`; its rows are consecutive.
-        values: Column → one value for each row, of the column's type or None. A polygon is a sequence of corners,
-            emotions are pairs of name and score.
+        counts: For each image or video frame in `keys`, its number of rows. The rows of a frame are consecutive.
+        values: Column → one value for each row, of the column's type or None. A polygon is a sequence of corners;
+            emotions are a list of (name, score) pairs.
     """
 
     table: str
@@ -48,10 +54,12 @@ class FactColumns:
         self.values = {name: [] for name in ENTRY_COLUMNS[self.table]}
 
     def extend(self, keys: Sequence[int], counts: Sequence[int], columns: Mapping[str, Sequence[Any]]) -> None:
-        """Append rows of this table for images or video frames, given as columns.
+        """Append the rows of some images or video frames to this table.
 
-        `keys` are the positions of the images or frames in `FactRows.keys`, `counts` their numbers of rows; `columns`
-        is column → values of the column's type.
+        Args:
+            keys: For each image or frame, the position of its `RowKey` in `FactRows.keys`.
+            counts: For each image or frame, the number of its rows.
+            columns: Column → one value for each row, of the column's type.
         """
         self.keys += keys
         self.counts += counts
@@ -59,9 +67,12 @@ class FactColumns:
             values += columns[name]  # noqa: PLW2901 (appends in place)
 
     def extend_coerced(self, key: int, columns: Mapping[str, Sequence[Any]], count: int) -> None:
-        """Append `count` rows for the image or frame `FactRows.keys[key]`, given as `columns`: column → values.
+        """Append the rows of one image or frame; values that do not fit the type of their column become None.
 
-        Values that do not fit the type of their column become None.
+        Args:
+            key: Position of the `RowKey` of the image or frame in `FactRows.keys`.
+            columns: Column → one value of any type for each row.
+            count: Number of rows.
         """
         kinds = ENTRY_COLUMNS[self.table]
         self.extend([key], [count], {name: coerce_values(kind, columns[name]) for name, kind in kinds.items()})
@@ -72,7 +83,7 @@ class FactRows(NamedTuple):
 
     Attributes:
         keys: The `RowKey` (item id, URL, frame, …) of each image or video frame.
-        tables: Table → its rows, for each table that has any.
+        tables: Table → its rows; tables without rows are left out.
     """
 
     keys: list[RowKey]

@@ -29,7 +29,7 @@ def fast_entry_columns(table: str, entries: Sequence[Any], counts: Sequence[int]
     """Return column → one value for each entry of a feature such as tags; None if an entry has an unusual shape.
 
     Args:
-        table: Name of a fact table, which is also that of the feature, such as `tags`.
+        table: Name of the feature and of its fact table, such as `tags`.
         entries: The entries of many images and frames: objects such as `FastTag`; raw JSON for the tables `texts`,
             `brands` and `faces`.
         counts: Number of entries of each image or video frame.

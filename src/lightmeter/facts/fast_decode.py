@@ -1,8 +1,10 @@
 """Typed decoding, by msgspec, of answers that follow the wire contract (the specification of the service's JSON). Pure.
 
-Nearly all answers follow it. The decoder refuses an answer with a value of another type (a text for a number, a list
-for an object, a null for an entry): `lenient_decode`, which accepts everything, decodes that answer. Both decoders lead
-to the same rows. `decode_entries` decodes the entries of tables with a column `raw` for many answers together.
+Nearly all answers follow it. The decoder refuses an answer with a value of another type, such as a text instead of a
+number, a list instead of an object, or a null instead of an entry. Such an answer is decoded by `lenient_decode`, which
+accepts everything. Both decoders lead to the same rows.
+
+`decode_entries` decodes entries for the tables with a column `raw`, those of many answers at once.
 """
 
 from __future__ import annotations
@@ -16,10 +18,13 @@ import orjson
 from lightmeter.facts.lenient_decode import MAX_FLOAT32
 
 KEYED_TABLES: Final = ("tags", "colors")
-"""Features that are objects: a list of entries under each key."""
+"""Features whose value in an answer is an object with a list of entries under each key; for others, it is a list."""
 
 RAW_TABLES: Final = ("texts", "brands", "faces")
-"""Tables with a column `raw`, which holds each entry as JSON: their entries are decoded in a second step."""
+"""Tables with a column `raw`, which holds each entry as JSON.
+
+`decode_answer_fast` leaves their entries as JSON; `decode_entries` decodes them in a second step.
+"""
 
 _Byte = Annotated[int, msgspec.Meta(ge=0, le=255)]
 _Single = Annotated[float, msgspec.Meta(ge=-MAX_FLOAT32, le=MAX_FLOAT32)]
@@ -82,7 +87,8 @@ class _Outline(msgspec.Struct, gc=False):
 class _Scored(msgspec.Struct, gc=False):
     """Common fields of texts and brands in an answer.
 
-    An entry may have its corners in `boundingPoly` instead of `bounding_poly`: only `lenient_decode` reads these.
+    An entry may have its corners in `boundingPoly` instead of `bounding_poly`. This class refuses such an entry, so
+    that `lenient_decode` reads it.
     """
 
     score: float | None = None
@@ -114,7 +120,10 @@ _NOT_READ: Final = msgspec.Raw()
 
 
 class FastFace(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """A face in an answer of Google Vision: corners, likelihoods of emotions, and fields that only column `raw` has."""
+    """A face in an answer of Google Vision: its corners, the likelihoods of its emotions, and fields that are not read.
+
+    The unread fields are declared, because a face with any other field is refused. The column `raw` has them.
+    """
 
     bounding_poly: _FaceOutline
     source: str | None = None
@@ -135,7 +144,10 @@ class FastFace(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 class FastFeatures(msgspec.Struct, gc=False):
-    """What an answer says about one image, video or frame, by feature; None for a feature that the answer lacks."""
+    """What an answer says about one image, video or frame.
+
+    Each attribute is a feature, such as `tags`; None means that the answer lacks it.
+    """
 
     tags: dict[str, list[FastTag]] | None = None
     colors: dict[str, list[FastColor]] | None = None
@@ -161,7 +173,10 @@ class _Results(msgspec.Struct, gc=False):
 
 
 class FastAnswer(msgspec.Struct, gc=False):
-    """An answer of the service in its usual form, with the fields of the request that the service repeats in it."""
+    """An answer of the service in its usual form.
+
+    `role`, `language` and `backends` are fields of the request that the service repeats in the answer.
+    """
 
     all: _Results
     request_id: Any = None
@@ -171,7 +186,7 @@ class FastAnswer(msgspec.Struct, gc=False):
 
 
 def decode_answer_fast(raw: bytes) -> FastAnswer | None:
-    """Return the answer `raw` as typed objects; None for invalid JSON or an unexpected type. Never raises."""
+    """Return the answer `raw` as typed objects; None if it is invalid JSON or has an unexpected type. Never raises."""
     try:
         return _ANSWER.decode(raw.removeprefix(b"\xef\xbb\xbf"))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -179,10 +194,10 @@ def decode_answer_fast(raw: bytes) -> FastAnswer | None:
 
 
 def decode_entries(table: str, pieces: Sequence[msgspec.Raw]) -> list[Any] | None:
-    """Return entries of the feature `table` (`texts`, `brands` or `faces`) as typed objects, decoded from JSON.
+    """Decode entries of the feature `table` (`texts`, `brands` or `faces`) from JSON to typed objects. Never raises.
 
-    `pieces` is the JSON of each entry. Faces become dicts if not all can be a `FastFace`. Return None if an entry has
-    an unusual type or is not UTF-8. Never raises.
+    `pieces` is the JSON of each entry. If one face does not fit into a `FastFace`, all faces become dicts. Return None
+    if an entry has an unusual type or is not UTF-8.
     """
     joined = b"[" + b",".join(pieces) + b"]"
     try:

@@ -27,9 +27,9 @@ class ItemRef(NamedTuple):
     Attributes:
         item_id: The row's id.
         url: The row's URL or path, as in the manifest.
-        asset: Position of its image or video in `all.assets` of the answer; None if the answer does not contain it.
-        frame: Number of the frame that was sent in place of the row's video, among the captured frames, from 0; None if
-            the image or the whole video was sent.
+        asset: Position of the row's image or video in `all.assets` of the answer; None if the answer lacks it.
+        frame: Number of the captured frame, from 0, that was sent in place of the row's video; None if the image or the
+            whole video was sent.
     """
 
     item_id: str
@@ -43,9 +43,10 @@ class AnswerContext(NamedTuple):
 
     Attributes:
         run_id: Id of the run that sent the request.
-        request_id: The service's id of the request; None means the id that the answer states.
-        role: Persona that the request asked to write descriptions; None means the one that the answer states.
-        language: Language that the request asked for in descriptions; None means the one that the answer states.
+        request_id: The service's id of the request. If None, the id that the answer states is stored.
+        role: Persona that the request asked to write descriptions. If None, the one that the answer states is stored.
+        language: Language that the request asked for in descriptions. If None, the one that the answer states is
+            stored.
     """
 
     run_id: str
@@ -69,8 +70,8 @@ class Flattener:
     def add_answer(self, raw: bytes, items: Sequence[ItemRef], context: AnswerContext) -> None:
         """Add rows for the facts and errors in one answer.
 
-        Rows of the manifest that share an image or video get a copy of its facts each. Facts about a video frame get
-        the frame's number. An answer that is not a JSON object adds nothing.
+        If several manifest rows share an image or video, each of them gets a copy of its facts. Facts about a video
+        frame get the frame's number. An answer that is not a JSON object adds nothing.
 
         Args:
             raw: The bytes of the answer.
@@ -93,7 +94,7 @@ class Flattener:
             self._add_errors((answer.request_id, answer.backends), answer.all.errors, items, context)
 
     def take(self) -> FactRows:
-        """Return, and forget, the rows of all answers that `add_answer` has added since the last call of `take`."""
+        """Return the rows of all answers that were added since the last call of `take`, and forget them."""
         self._flush_pictures()
         rows, self._rows = self._rows, {table: FactColumns(table) for table in self._rows}
         keys, self._keys = self._keys, []
@@ -118,12 +119,12 @@ class Flattener:
                 self._add_features(table, *zip(*features, strict=True))
 
     def _add_features(self, table: str, keys: Sequence[int], features: Sequence[Any]) -> None:
-        """Add the rows of one table of facts, such as `tags`, about many pictures.
+        """Add the rows of one fact table, such as `tags`, about many images and video frames (pictures).
 
         Args:
-            table: The table.
-            keys: For each picture the position of its `RowKey` in `FactRows.keys`.
-            features: For each picture the JSON of the feature in its answer, an array or an object of any shape.
+            table: Name of the table and of its feature.
+            keys: For each picture, the position of its `RowKey` in `FactRows.keys`.
+            features: For each picture, the feature in its answer, as `FastFeatures` holds it.
         """
         entries, counts = _all_entries(features, keyed=table in KEYED_TABLES)
         columns = fast_entry_columns(table, entries, counts) if entries else {}
@@ -168,7 +169,7 @@ class Flattener:
         """Add a row to the table `errors` for each error in an answer.
 
         Args:
-            request: A pair that the answer states: the request id, and the names of the request's back ends.
+            request: What the answer states about its request: the request id, and the names of the back ends.
             errors: The value of `all.errors` in the answer, of any type.
             items: The manifest rows of the request.
             context: What is known about the request.
@@ -190,7 +191,7 @@ class Flattener:
 def _all_entries(features: Sequence[Any], *, keyed: bool) -> tuple[list[Any], list[int]]:
     """Return all entries of one feature (such as tags) of many pictures, and the number of entries of each picture.
 
-    If `keyed`, the feature of a picture is an object of lists, else a list.
+    If `keyed` is true, each item of `features` is a dict of lists of entries, otherwise a list of entries.
     """
     if not keyed:
         return list(chain.from_iterable(features)), list(map(len, features))
@@ -215,8 +216,8 @@ def _frame_key(item: ItemRef, index: Any, position: int, context: AnswerContext,
 def _backend_in(message: str, backends: Any) -> str | None:
     """Return the back end that an error message names; None if it names none or several of `backends`.
 
-    `backends` are the back ends of the request. If the request named none, `name` is returned for a message of the form
-    `name: text`.
+    `backends` are the back ends of the request. If they are unknown, a message of the form `name: text` names the back
+    end `name`.
     """
     if not backends:
         prefix = re.match(r"([a-z][a-z0-9]*): ", message)
@@ -228,9 +229,10 @@ def _backend_in(message: str, backends: Any) -> str | None:
 
 
 def _item_in(message: Any, items: Sequence[ItemRef]) -> ItemRef | None:
-    """Return the manifest row that an error is about: the only one, or the only one whose URL stands in the message.
+    """Return the manifest row that an error is about; None if that is unknown.
 
-    `items` are the manifest rows of the request. Return None if it may be any of several.
+    `items` are the manifest rows of the request. If there is only one, it is the result. Otherwise, the result is the
+    row whose URL is in the message, unless there are several such rows.
     """
     if len(items) == 1:
         return items[0]

@@ -1,7 +1,8 @@
 """Decoding of answers of any shape, without failing. Pure.
 
-A list instead of an object, an object keyed by name instead of a list, and a bare text instead of an entry are all read
-as a sequence of entries. An entry is a dict. The key of an entry becomes its name.
+The value of a feature in an answer may be a list of entries, an object with entries under keys, or a single entry. An
+entry may be an object, or only a text or a score. All of these are read as a sequence of dicts, one for each entry. If
+an entry under a key lacks its name (for some features, its source or model), the key takes that place.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ _TEXT_FIELD: Final = {
 _KEY_FIELD: Final = {**_TEXT_FIELD, "descriptions": "source", "texts": "source"}
 
 _NAMED_BY_KEY: Final = frozenset(("tags", "colors", "nsfw", "brands"))
-"""Features whose keys name the entries: a bare value under a key is the score of that entry."""
+"""Features whose entries are named by their keys, so that a bare number under a key is the score of that entry."""
 
 _NUMBER: Final = re.compile(r"\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)(?:\s*(%))?\s*")
 _MAX_NUMBER_CHARS: Final = 64
 _PER_CENT: Final = 100.0
 
 _MAX_EXACT_INT: Final = 2**53
-"""Integers below this are doubles without loss."""
+"""Integers between minus this number and this number are converted to doubles without loss."""
 
 
 MAX_FLOAT32: Final = (2.0 - 2.0**-23) * 2.0**127
@@ -56,8 +57,8 @@ class FeatureEntries(NamedTuple):
     """The entries of one feature, such as tags, of an image, video or frame: two lists of the same length.
 
     Attributes:
-        fields: The fields of each entry, in the order of the answer.
-        literals: Each entry as JSON value, unchanged.
+        fields: Each entry as a dict of its fields, in the order of the answer.
+        literals: Each entry as it is in the answer, a JSON value of any type.
     """
 
     fields: list[dict[str, Any]]
@@ -70,9 +71,10 @@ def decode_answer_lenient(raw: bytes) -> dict[str, Any]:
 
 
 def read_entries(table: str, value: Any) -> FeatureEntries:
-    """Return the entries of the feature `table` (such as `tags`) in an answer, without nulls.
+    """Return the entries of the feature `table` (such as `tags`) in an answer.
 
-    `value` is the JSON value of the feature, of any shape.
+    `value` is the JSON value of the feature, of any shape. Null entries in a list are left out, and so are embeddings
+    without a valid vector.
     """
     if isinstance(value, dict):
         found = FeatureEntries([value], [value]) if _is_single(table, value) else _keyed(table, value)
@@ -83,9 +85,10 @@ def read_entries(table: str, value: Any) -> FeatureEntries:
 
 
 def _with_vectors(found: FeatureEntries) -> FeatureEntries:
-    """Return the entries in `found`, of the feature `embeddings`, that have a vector of numbers.
+    """Return the entries of the feature `embeddings` in `found` without those that lack a vector of numbers.
 
-    DuckDB's vector functions fail on a column with a null or empty vector, even in rows that a query does not select.
+    They are left out because DuckDB's vector functions fail on a column with a null or empty vector, even in rows that
+    a query does not select.
     """
     valid = [
         ({**fields, "vector": coordinates}, literal)
@@ -96,7 +99,10 @@ def _with_vectors(found: FeatureEntries) -> FeatureEntries:
 
 
 def _coordinates(value: Any) -> list[float] | None:
-    """Return a list of numbers as floats; None for no list, or if a value is no number or beyond single precision."""
+    """Return a list of numbers as floats.
+
+    Return None if `value` is not a list, or if one of its values is not a number or beyond single precision.
+    """
     if not isinstance(value, list):
         return None
     coordinates = [known for one in value if (known := to_float(one)) is not None and abs(known) <= MAX_FLOAT32]
@@ -106,7 +112,7 @@ def _coordinates(value: Any) -> list[float] | None:
 def _keyed(table: str, value: dict[str, Any]) -> FeatureEntries:
     """Return the entries of the feature `table` in the object `value`, such as `{"cat": {"score": 0.9}}`.
 
-    A key becomes the name of an entry that has none.
+    If an entry lacks the field that `_KEY_FIELD` names, such as the name of a tag, its key becomes that field's value.
     """
     name_field = _KEY_FIELD[table]
     fields, literals = [], []
@@ -119,9 +125,9 @@ def _keyed(table: str, value: dict[str, Any]) -> FeatureEntries:
 
 
 def _under_key(table: str, literal: str) -> dict[str, Any]:
-    """Return the fields of an entry of the feature `table` that is only a text (`literal`) under a key.
+    """Return the fields of an entry of the feature `table` that is only the text `literal` under a key.
 
-    From `{"cat": "0.9"}` in `tags`, the text is `0.9`, and the fields are `{"score": "0.9"}`.
+    For example, the feature `tags` is `{"cat": "0.9"}`. Then the text `0.9` gives the fields `{"score": "0.9"}`.
     """
     if table in _NAMED_BY_KEY:
         if to_float(literal) is not None:
@@ -132,7 +138,7 @@ def _under_key(table: str, literal: str) -> dict[str, Any]:
 
 
 def _is_single(table: str, value: dict[str, Any]) -> bool:
-    """Whether the object `value` is itself one entry of the feature `table`, not a collection of entries by key."""
+    """Return whether the object `value` is one entry of the feature `table`, and not an object of entries by key."""
     if table == "faces":
         return not any(isinstance(inner, list) and inner and isinstance(inner[0], dict) for inner in value.values())
     if table == "embeddings":
@@ -143,7 +149,7 @@ def _is_single(table: str, value: dict[str, Any]) -> bool:
 def _fields(table: str, literal: Any) -> dict[str, Any]:
     """Return an entry of the feature `table` as a dict of its fields.
 
-    `literal` is the entry in the answer: an object, a bare text, or a bare score.
+    `literal` is the entry in the answer: an object, a bare text, or a bare score. Any other value gives an empty dict.
     """
     if isinstance(literal, dict):
         return literal
@@ -156,8 +162,8 @@ def _fields(table: str, literal: Any) -> dict[str, Any]:
 def to_float(value: Any) -> float | None:
     """Return `value` as a float if it is a finite number; None for anything else, booleans included.
 
-    A text with a decimal number is a number too: with a point, without thousands separators. A text in per cent is
-    divided by 100.
+    A text such as `0.5` is also a number: it has a decimal point and no thousands separators. The number in a text such
+    as `50 %` is divided by 100.
     """
     if type(value) is float and value - value == 0:  # fast path: neither infinite nor NaN
         return value
@@ -173,7 +179,7 @@ def to_float(value: Any) -> float | None:
 
 @lru_cache(maxsize=4096)
 def _parse_number(text: str) -> float | None:
-    """Return the number that a decimal text such as `0.5` or `50 %` (0.5) states; None for other texts. Cached."""
+    """Return the number that a text such as `0.5` or `50 %` states, 0.5 for both; None for other texts. Cached."""
     found = _NUMBER.fullmatch(text)
     if found is None:
         return None
@@ -182,9 +188,10 @@ def _parse_number(text: str) -> float | None:
 
 
 def read_polygon(fields: dict[str, Any]) -> list[Corner]:
-    """Return the corners around a face, text or brand, from its field `bounding_poly.vertices`; an empty list if none.
+    """Return the corners around a face, text or brand, from its field `bounding_poly.vertices`.
 
-    A missing coordinate is 0: the JSON form of Protocol Buffers leaves out zeros.
+    Without that field, the field `boundingPoly` is read. If both are missing, return an empty list. A missing
+    coordinate is taken as 0, because the JSON form of Protocol Buffers leaves out zeros.
     """
     outline = fields.get("bounding_poly") or fields.get("boundingPoly")
     vertices = outline.get("vertices") if isinstance(outline, dict) else outline
@@ -202,7 +209,7 @@ def _coordinate(value: Any) -> float:
 
 
 def json_text(value: Any) -> str:
-    """Return a value as JSON text; a part of it that JSON cannot hold is written as its `str`."""
+    """Return a value as JSON text; parts of the value that JSON cannot hold are converted by `str`."""
     try:
         return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
     except (TypeError, orjson.JSONEncodeError):

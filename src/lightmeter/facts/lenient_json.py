@@ -1,8 +1,11 @@
 """Lenient reading of the JSON in the bytes of an answer. Pure.
 
-An answer that was paid for must not be lost to one invalid value. What orjson refuses is read again by Python's own
-reader: bytes that are not UTF-8 become U+FFFD, half a surrogate pair becomes `?`, NaN, infinities and numbers that no
-double holds become None, and bytes after the value are ignored.
+An answer that was paid for must not be lost because of one invalid value. If orjson refuses an answer, Python's own
+reader reads it again:
+
+- Bytes that are not UTF-8 become U+FFFD, and half a surrogate pair becomes `?`.
+- NaN, infinities and numbers beyond the range of a double become None.
+- Bytes after the JSON value are ignored.
 """
 
 from __future__ import annotations
@@ -14,10 +17,10 @@ import orjson
 
 _UTF8_MARK: Final = b"\xef\xbb\xbf"
 _MAX_DIGITS: Final = 4000
-"""Longest number that is read: Python refuses to read integers of more than 4300 digits."""
+"""Numbers with more characters become None, because Python refuses to read integers of more than 4300 digits."""
 _MIN_INTEGER: Final = -(1 << 63)
 _MAX_INTEGER: Final = (1 << 64) - 1
-"""Least and largest number that orjson reads as an integer; others become floating-point numbers."""
+"""orjson reads integers from `_MIN_INTEGER` to `_MAX_INTEGER` as integers, and others as floating-point numbers."""
 
 
 def parse_object_lenient(body: bytes) -> dict[str, Any] | None:
@@ -27,7 +30,10 @@ def parse_object_lenient(body: bytes) -> dict[str, Any] | None:
 
 
 def parse_object_strict(body: bytes) -> dict[str, Any] | None:
-    """Return the object in `body` if that is strict JSON (RFC 8259), with or without a byte order mark; else None."""
+    """Return the JSON object in `body`, or None if `body` is not strict JSON (RFC 8259) or holds no object.
+
+    A byte order mark at the start is ignored.
+    """
     try:
         data = orjson.loads(body.removeprefix(_UTF8_MARK))
     except orjson.JSONDecodeError:

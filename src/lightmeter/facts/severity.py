@@ -11,10 +11,11 @@ from lightmeter.wire.constants import LIKELIHOOD_SEVERITY
 def severities(
     labels: Sequence[str | None], scores: Sequence[float | None], likelihoods: Sequence[str | None]
 ) -> list[float | None]:
-    """Return the severity of each NSFW rating, from 0 (harmless) to 1 (unsafe); None without score and likelihood.
+    """Return the severity of each NSFW rating, from 0 (harmless) to 1 (unsafe).
 
-    The severity is the score, cut to 0..1; without a score, the likelihood on five even steps (`LIKELIHOOD_SEVERITY`).
-    For the label `sfw` (harmless), in upper or lower case, the severity is one minus that value.
+    The severity is the score; a score below 0 counts as 0, one above 1 as 1. If there is no score, the severity is that
+    of the likelihood in `LIKELIHOOD_SEVERITY`, which has five even steps. If there is no known likelihood either, it is
+    None. For the label `sfw` (harmless), in upper or lower case, the severity is one minus this number.
 
     Args:
         labels: Label of each rating, or None.

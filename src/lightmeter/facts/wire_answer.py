@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from lightmeter.facts.answer_assets import listed_assets
 
 _MAX_CREDITS: Final = float(1 << 53)
-"""Amounts from here on are treated as absent: a double no longer holds every whole number."""
+"""Amounts of this size or more count as absent, because a double no longer holds every whole number there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,15 @@ class WireAnswer:
 
     @property
     def failed(self) -> bool:
-        """Whether the service accepted the request and then could not answer it: the status is `failed`."""
+        """Whether the status is `failed`: the service accepted the request, but then could not answer it."""
         return self.status == "failed"
 
     @property
     def request_id(self) -> str | None:
-        """The service's id of the request: the field `request_id`; None if unknown.
+        """The service's id of the request; None if unknown.
 
-        Without that field, it is the last path segment of the field `response_uri`, the URL to poll for the answer.
+        It is the field `request_id`. If that field is missing, the id is the last path segment of the URL in the field
+        `response_uri`, at which the client polls for the answer.
         """
         request_id = self.data.get("request_id")
         if isinstance(request_id, str | int) and not isinstance(request_id, bool) and str(request_id):
@@ -82,7 +83,7 @@ class WireAnswer:
 
     @property
     def asset_names(self) -> list[str | None]:
-        """The name of each image or video in the answer; None for one without a name."""
+        """The name of each image or video in `assets`, in the same order; None for one without a name."""
         names = [asset.get("name") if isinstance(asset, dict) else None for asset in self.assets]
         return [name if isinstance(name, str) else None for name in names]
 
@@ -93,19 +94,22 @@ class WireAnswer:
 
     @property
     def error_message(self) -> str:
-        """All errors that the answer reports for the request or its images and videos, in one line; empty if none."""
+        """All errors that the answer reports for the request or its images and videos, joined by `; `.
+
+        Empty if it reports none.
+        """
         errors = self.results.get("errors")
         texts = [self.data.get("error"), *(errors if isinstance(errors, list) else ())]
         return "; ".join(str(text) for text in texts if text)
 
     @property
     def credits_paid(self) -> float | None:
-        """The charge that the answer states, in credits; None if it states none. In the JSON it may be a string."""
+        """The charge in credits that the answer states, as a number or in a string; None if it states no charge."""
         return _number(self.data.get("credits_paid"))
 
     @property
     def is_free(self) -> bool:
-        """Whether the answer states a charge of zero as a JSON number; false for a string, and without a charge."""
+        """Whether the answer states a charge of zero as a JSON number; false if the charge is a string or missing."""
         charge = self.data.get("credits_paid")
         return charge == 0 and not isinstance(charge, bool)
 
@@ -116,7 +120,10 @@ class WireAnswer:
 
 
 def whole_credits(amount: float | None) -> int | None:
-    """Return an amount of credits, rounded up to a whole number; None if the amount is None, negative or too large."""
+    """Return an amount of credits, rounded up to a whole number.
+
+    Return None if the amount is None, negative, or `_MAX_CREDITS` or more.
+    """
     return None if amount is None or not 0 <= amount < _MAX_CREDITS else int(-(-amount // 1))
 
 

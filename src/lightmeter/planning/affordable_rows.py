@@ -14,16 +14,16 @@ from lightmeter.pricing.estimate import counted
 from lightmeter.pricing.rates import MILLICREDITS, whole_credits
 
 MAX_STRATA_SHOWN: Final = 8
-"""Most values of a column that a plan lists in its text."""
+"""`sample_sentence` lists at most this many values of the sampled column; it only counts the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowRange:
-    """Number of rows that an amount of credits pays for, 0 ≤ low ≤ high.
+    """Number of rows that an amount of credits pays for, as a range: 0 ≤ low ≤ high.
 
     Attributes:
-        low: The number of rows if each costs the most that it can.
-        high: The number of rows if each costs the least that it can.
+        low: Number of rows if each row costs the most that it can.
+        high: Number of rows if each row costs the least that it can.
     """
 
     low: int
@@ -36,17 +36,19 @@ class RowRange:
 def affordable_rows(db: sqlite.Connection, per_image_milli: int, credits_: int, retry_milli: int = 0) -> RowRange:
     """Return how many of a plan's pending rows the amount `credits_` pays for, if they are sent in the send order.
 
-    The upper price of a row assumes its maximum number of frames, with the price of each rounded up to whole credits.
-    The lower price assumes its minimum number of frames, and rounds up only the sum over all rows; but a frame that is
-    sent alone is always rounded up. `low` counts only the rows before the first one without an upper price, such as a
-    video of unknown length without a frame limit.
+    `low` assumes the upper price of each row: its largest number of frames, each frame rounded up to whole credits. It
+    counts only the rows before the first row without an upper price, such as a video of unknown length without a frame
+    limit.
+
+    `high` assumes the lower price of each row: its smallest number of frames. Only the sum over all rows is rounded up
+    to whole credits. But the price of a frame that is sent in a request of its own is always rounded up.
 
     Args:
         db: The journal with the rows of the plan.
         per_image_milli: Millicredits for one image or video frame.
         credits_: Whole credits, 0 or more.
         retry_milli: Millicredits to repeat the user's question (`--ask`) about one image or frame after an invalid
-            answer; the upper price of a row includes that.
+            answer. Only the upper price of a row includes them.
     """
     max_price, budget = whole_credits(per_image_milli) + whole_credits(retry_milli), credits_ * MILLICREDITS
     low = high = spent_at_most = spent_at_least = 0
@@ -63,11 +65,12 @@ def affordable_rows(db: sqlite.Connection, per_image_milli: int, credits_: int, 
 
 
 def rows_within_budget(db: sqlite.Connection, per_image_milli: int, budget: int, retry_milli: int = 0) -> RowRange:
-    """Return how many rows a budget pays for if the run skips too expensive rows and goes on with later, cheaper ones.
+    """Return how many rows a budget pays for if the run skips rows for which the rest of the budget is too small.
 
-    A run does so with `sample="order"`. If the price of each row is exact, so is the number of rows. Otherwise `low` is
-    the number of rows that the budget pays for in the send order if each costs the most that it can (as computed by
-    `affordable_rows`), and `high` the number of the cheapest rows that it pays for if each costs the least that it can.
+    A run with `sample="order"` does so: after a row that is too expensive, it goes on with later, cheaper rows.
+
+    If the price of each row is exact, `low` and `high` of the result are equal. Otherwise `low` is that of
+    `affordable_rows`. `high` assumes that each row costs the least that it can, and that the cheapest rows are sent.
 
     Args:
         db: The journal with the rows of the plan.
@@ -91,12 +94,18 @@ def rows_within_budget(db: sqlite.Connection, per_image_milli: int, budget: int,
 
 
 def _least_price(frames: int, per_image_milli: int, *, single: bool) -> int:
-    """Return the least millicredits of a row with `frames` frames; if `single`, each is rounded up to whole credits."""
+    """Return how many millicredits a row with `frames` frames costs at least.
+
+    `single` means that each frame is a request of its own, so that its price is rounded up to whole credits.
+    """
     return frames * (whole_credits(per_image_milli) * MILLICREDITS if single else per_image_milli)
 
 
 def _count_cheapest(prices: Counter[int], credits_: int) -> int:
-    """Return how many rows `credits_` pay for, cheapest first; `prices` counts the rows by price in millicredits."""
+    """Return how many rows the amount `credits_` pays for if the cheapest rows are paid first.
+
+    `prices` maps each price in millicredits to the number of rows that cost it.
+    """
     count, left = 0, credits_ * MILLICREDITS
     for price, rows in sorted(prices.items()):
         paid = min(rows, left // price) if price else rows
@@ -110,7 +119,7 @@ def sample_sentence(rule: str, seed: int, strata: Sequence[StratumCount]) -> str
     Args:
         rule: The option `sample`.
         seed: The option `sample_seed`.
-        strata: With the rule `stratified:COLUMN`, the number of rows with each value.
+        strata: With the rule `stratified:COLUMN`, the numbers of rows for each value of the column; otherwise empty.
     """
     line = f"the budget buys rows by the rule {rule}, seed {seed}"
     if not strata:
@@ -129,7 +138,7 @@ def affordability_sentence(name: str, credits_: int, paid: RowRange, rows: int) 
     Args:
         name: Name of the amount: `balance` or `budget`.
         credits_: The amount in whole credits.
-        paid: The result of `affordable_rows`.
+        paid: How many rows the amount pays for.
         rows: Number of rows to send.
     """
     amount = f"{name} {counted(credits_, 'credit')}"

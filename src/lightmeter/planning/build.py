@@ -60,16 +60,16 @@ async def stream_plan(
     """Build a plan: yield progress while rows are read, and the plan at the end.
 
     Before the first row is read, request the balance and the back ends of the service, unless it is the embedded one.
-    Pre-check results that an earlier plan or check of the manifest stored are used, unless the option `reuse` is off.
+    Unless the option `reuse` is off, use the pre-check results that an earlier plan or check of the manifest stored.
 
     Args:
         source: The manifest.
         options: The options of the run.
         settings: The user's settings.
         clock: Source of the time; the system clock by default.
-        require_service: Whether to raise if the key is missing or the service cannot be reached, because a run follows.
-            If false, the plan gets a note instead.
-        checker: Checks the rows; None checks them in this process.
+        require_service: Whether to raise an error if the key is missing or the service cannot be reached; set it if a
+            run follows. If false, the plan gets a note instead.
+        checker: Checks the rows; None means a new `Checker` in this process.
 
     Raises:
         ManifestError: the manifest cannot be read at all.
@@ -78,8 +78,8 @@ async def stream_plan(
         SettingsError: an option cannot be priced, the column in the option `sample` does not exist, or the service
             lacks a back end. With `require_service` also: there is no key, or no analysis service answers at the base
             URL.
-        UsageError: the package that writes the requested table format is not installed; or near-duplicates are to be
-            found without pre-checks.
+        UsageError: the package that writes the requested table format is not installed; or the option `duplicates` is
+            `near`, but pre-checks are off.
     """
     clock = clock or SystemClock()
     _check_options(options)
@@ -118,9 +118,9 @@ def _check_options(options: Options) -> None:
 
 
 async def plan_without_rows(source: ManifestSource, options: Options, settings: Settings) -> Plan:
-    """Return a plan of a manifest whose rows are planned later, while the run sends the first ones (`--stream`).
+    """Return a plan without rows, for a run with `--stream`, which plans the rows while it sends the first of them.
 
-    The manifest is hashed, but its rows are not parsed or checked. The price of a picture is known.
+    The manifest is hashed, but its rows are not parsed or checked. The plan has the price of a picture, not of the run.
 
     Args:
         source: The manifest.
@@ -132,8 +132,8 @@ async def plan_without_rows(source: ManifestSource, options: Options, settings: 
         AccessDenied: the service does not accept the key.
         Unreachable: the service cannot be reached.
         SettingsError: there is no key, an option cannot be priced, or the service lacks a back end.
-        UsageError: the package that writes the requested table format is not installed; or near-duplicates are to be
-            found without pre-checks.
+        UsageError: the package that writes the requested table format is not installed; or the option `duplicates` is
+            `near`, but pre-checks are off.
     """
     clock = SystemClock()
     _check_options(options)
@@ -152,16 +152,18 @@ async def plan_without_rows(source: ManifestSource, options: Options, settings: 
 def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
     """Load a plan file as it was saved, without reading or checking rows again.
 
-    The plan is refused if the manifest, the rows, the service or the prices changed, or if a cached answer that it uses
-    is gone. A manifest that was in memory or came from standard input cannot be compared. Plan files of version 1 have
-    no rows: their manifest is planned again, and must have the same content and the same price for a picture.
+    The plan is refused if the manifest, the rows, the service or the prices changed since it was saved, or if a cached
+    answer that the plan uses is gone. A manifest that was in memory or came from standard input is not compared.
+
+    A plan file of version 1 holds no rows, so its manifest is planned again. The plan is refused if the content of the
+    manifest or the price of a picture differs from that in the file.
 
     Args:
         path: The plan file.
         settings: The user's settings; None reads them from the environment and the settings file.
 
     Raises:
-        SettingsError: the file is not a plan file of this version.
+        SettingsError: the file is not a plan file, or its version is neither 1 nor `PLAN_VERSION`.
         ManifestError: the manifest is no longer there.
         PlanChanged: something changed since the plan was saved; the message says what.
         UsageError: Delta or Iceberg tables are requested, but the package that writes them is not installed.
@@ -191,16 +193,18 @@ def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
 
 
 def _plan_again(path: Path, head: dict[str, Any], settings: Settings) -> Plan:
-    """Plan the manifest of a plan file of version 1, which has no rows, with the options in the file.
+    """Plan the manifest that a plan file of version 1 names, with the options in the file.
+
+    Plan files of version 1 hold no rows.
 
     Args:
         path: The plan file.
-        head: Its content, parsed.
+        head: The parsed content of the plan file.
         settings: The user's settings.
 
     Raises:
         SettingsError: the file is not a plan file.
-        PlanChanged: the content of the manifest, or the price of a picture, is no longer that in the file.
+        PlanChanged: the content of the manifest, or the price of a picture, differs from that in the file.
     """
     try:
         name, digest = head["manifest"]["name"], head["manifest"]["sha256"]
@@ -250,10 +254,10 @@ async def refresh_service_info(plan: Plan, settings: Settings | None = None) -> 
 def _restore(saved: PlanFile, journal: Journal, settings: Settings) -> None:
     """Write the rows of a plan file, and the cached answers that they use, into an empty journal.
 
-    `settings` name the folder of the cached answers.
+    The cached answers are read from the cache folder in `settings`.
 
     Raises:
-        PlanChanged: an answer is no longer cached, or the number of rows differs from that in the head of the file.
+        PlanChanged: an answer is no longer cached, or the file has another number of rows than its head says.
     """
     rows, done = saved.read_rows(), 0
     while chunk := list(islice(rows, CHUNK_ROWS)):
@@ -267,7 +271,9 @@ def _restore(saved: PlanFile, journal: Journal, settings: Settings) -> None:
 
 
 def _with_planned_service(saved: PlanFile, options: Options, settings: Settings) -> Options:
-    """Return the options with the base URL in the plan file `saved`; None there means the embedded service.
+    """Return a copy of `options` with the base URL of the plan file `saved`.
+
+    If the plan file has no base URL, the plan is for the embedded service, and the copy has no base URL either.
 
     Raises:
         PlanChanged: the plan is for the embedded service, but the options or the settings now have a base URL.
@@ -300,10 +306,10 @@ def _check_manifest(saved: PlanFile) -> None:
 
 
 def _checked_meta(saved: PlanFile, prices: dict[str, str]) -> dict[str, str]:
-    """Return the name-value pairs for the table `meta` of a run's journal: `prices`, and values from a plan file.
+    """Return the name-value pairs for the table `meta` of a run's journal.
 
-    The plan file gives, for example, the name and the hash of the manifest. `prices` are those of today, from
-    `price_meta`.
+    They are the pairs in `prices`, and values from the plan file, such as the name and the hash of the manifest.
+    `prices` are today's prices, as `price_meta` returns them.
 
     Raises:
         PlanChanged: the price of an image in `prices` differs from that in the plan file.

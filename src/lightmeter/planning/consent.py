@@ -1,4 +1,4 @@
-"""What a run needs the user's consent for, and warnings about providers (such as OpenAI) that charge the user too."""
+"""Says what the user must consent to before a run, and warns of providers (such as OpenAI) that charge the user too."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _HINT: Final = (
 def provider_notes(rates: RateTable, options: Options, settings: Settings) -> Iterator[str]:
     """Yield a warning for each back end that is a provider, such as OpenAI, and charges the user besides the credits.
 
-    Only the embedded service calls providers with the user's own keys: yield nothing for other services. `rates`, the
-    price table, says which back ends are local; all others in it are providers.
+    Only the embedded service calls providers with the user's own keys, so yield nothing for other services. `rates` is
+    the price table: each of its back ends that is not in `rates.local` is a provider.
     """
     if not is_embedded(options, settings):
         return
@@ -32,7 +32,7 @@ def provider_notes(rates: RateTable, options: Options, settings: Settings) -> It
 
 
 def consent_needed(options: Options, settings: Settings, service: ServiceInfo) -> tuple[str, ...]:
-    """Return what the user must allow before a run, a sentence each; empty if the service is the embedded one.
+    """Return one sentence for each thing that the user must allow before a run; none for the embedded service.
 
     `service` says which back ends are used if the options name none.
     """
@@ -50,11 +50,14 @@ def consent_needed(options: Options, settings: Settings, service: ServiceInfo) -
 
 
 def must_be_explicit(options: Options, settings: Settings) -> None:
-    """Raise UsageError unless the options name a back end and a frame limit, or the service is the embedded one."""
+    """Raise UsageError if the options name no back end, or set no frame limit.
+
+    For the embedded service, never raise: it needs no consent.
+    """
     raise_if_needed(consent_needed(options, settings, ServiceInfo()))
 
 
 def raise_if_needed(needed: Sequence[str]) -> None:
-    """Raise UsageError if `needed`, the sentences on what the user must allow before a run, is not empty."""
+    """Raise UsageError if `needed` is not empty; it holds the sentences that `consent_needed` returns."""
     if needed:
         raise UsageError(" ".join(needed), hint=_HINT)

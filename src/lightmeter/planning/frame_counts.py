@@ -11,7 +11,7 @@ from lightmeter.pricing.estimate import FrameRange, frame_range
 
 
 def frames_to_skip(db: sqlite.Connection, options: Options) -> FrameRange:
-    """Return how many images and video frames the run does not send because pre-checks skip their rows."""
+    """Return how many images and video frames a run does not send because the pre-checks skipped their rows."""
     total = FrameRange(0, 0)
     for kind, seconds, rows, _ in skipped_lengths(db):
         one = frame_range(kind, seconds, options.capture_interval, options.max_frames)
@@ -22,10 +22,14 @@ def frames_to_skip(db: sqlite.Connection, options: Options) -> FrameRange:
 def frames_by_length(
     db: sqlite.Connection, options: Options
 ) -> Sequence[tuple[str | None, int | None, int, int | None]]:
-    """Return how many frames would be captured from one image, and from one video of each length, in a plan.
+    """Return how many frames the service would capture from one video, for each length of video in a plan.
 
-    Each tuple is (`image`, `video` or None if unknown; length in seconds, rounded up, or None for an image or an
-    unknown length; fewest frames; most frames or None if unlimited).
+    An image counts as one frame. Each tuple has four values:
+
+    - the media type: `image`, `video`, or None if it is unknown
+    - the length in seconds, rounded up; None for an image or if the length is unknown
+    - the fewest frames
+    - the most frames; None if there is no limit
     """
     lengths = [(kind, seconds) for kind, seconds, _, _ in sendable_lengths(db)]
     frames = [frame_range(*length, options.capture_interval, options.max_frames) for length in lengths]

@@ -19,10 +19,10 @@ class FrameSavings:
 
     Attributes:
         videos: Number of videos that the plan sends as single frames.
-        frames: Frames to send, each in a request of its own.
-        whole_frames: Frames that the service would capture of the whole videos.
-        credits: Price of `frames`.
-        whole_credits: Price of the whole videos.
+        frames: Number of frames to send, each in a request of its own.
+        whole_frames: Number of frames that the service would capture if the whole videos were sent.
+        credits: Price of the frames to send.
+        whole_credits: Price if the whole videos were sent.
     """
 
     videos: int

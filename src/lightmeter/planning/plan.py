@@ -75,25 +75,25 @@ class Plan:
             run.
         reasons: Why rows would not be sent, with the number of rows for each reason.
         credits: The price; `high` is None if `max_frames` is 0 (no limit) and the length of a video is unknown.
-        saved: Price range of the rows that have a cached answer, which the run does not pay again.
-        skipped_credits: Price of the rows that pre-checks skip: from 0, because the service might not charge for them,
-            to their full price.
+        saved: Price range of the rows that have a cached answer, for which the run does not pay again.
+        skipped_credits: Price of the rows that pre-checks skip. The range starts at 0, because the service might not
+            charge for them; it ends at their full price.
         price_per_image_milli: Millicredits for an image or frame, before rounding.
-        frame_savings: What the run saves by sending only frames of videos; None if it sends no video so.
+        frame_savings: What the run saves by sending single frames instead of videos; None if it sends no such frames.
         retry_per_image_milli: Millicredits to repeat the user's question (`--ask`) about an image or frame after an
             invalid answer; 0 if there is no such question.
         screen: How many rows the local back ends of the option `screen` passed and rejected; None if they have not
             analyzed the rows.
-        saved_by_screen: Price range of the rows that these back ends rejected, except for a random sample that is
-            paid for all the same.
+        saved_by_screen: Price range of the rejected rows that are not sent. A random sample of the rejected rows is
+            sent and paid for, and does not count.
         options: The options of the run.
         base_url: The base URL of the service; None for the embedded service.
         videos: How much of the videos the captured frames cover; None if there are no videos.
         advice: What another back end, feature or capture interval would change, a sentence each.
         needs_consent: What the user must allow (`--yes`) before a run, such as no frame limit, a sentence each.
         service: The balance and the back ends that the service reported before the rows were read.
-        folder: The temporary folder with the rows. It is removed when `folder_owner` is garbage-collected.
-        folder_owner: The object that removes the temporary folder at its end. Plans with the same rows share it.
+        folder: The temporary folder with the journal of the rows.
+        folder_owner: When this object is garbage-collected, the folder is removed. Plans with the same rows share it.
         rounding: What the service says that it rounds up to whole credits; None if it does not say.
     """
 
@@ -123,7 +123,7 @@ class Plan:
 
     @property
     def least_charged_milli(self) -> int:
-        """Least millicredits that an image or frame adds to a charge, by the rounding that the service states."""
+        """Least millicredits that an image or frame adds to a charge; whole credits if each image is rounded up."""
         return least_charged_milli(self.price_per_image_milli, self.rounding)
 
     @property
@@ -133,17 +133,17 @@ class Plan:
 
     @property
     def near_duplicates(self) -> int:
-        """Number of rows that are not paid because their image looks the same as an earlier row's."""
+        """Number of rows that are not paid for because their image looks the same as the image of an earlier row."""
         return sum(reason.rows for reason in self.reasons if reason.reason == "near_duplicate")
 
     @property
     def saved_by_near_duplicates(self) -> CreditRange:
-        """What the run saves by not paying for the rows whose image looks the same as an earlier row's."""
+        """Credits that the run saves by not paying for the rows counted in `near_duplicates`."""
         return price_range(self.least_charged_milli, FrameRange(self.near_duplicates, self.near_duplicates))
 
     @property
     def savings_sentences(self) -> tuple[str, ...]:
-        """Sentences on the rows that need not be paid for, and why: one for each reason that there is."""
+        """A sentence for each reason why rows need not be paid for: cached, near-duplicate, skipped or screened."""
         cached, near = self.counts["ok"], self.near_duplicates
         sentences = [
             f"{cached} rows are answered by earlier runs, which saves {self.saved}" if cached else None,
@@ -179,7 +179,7 @@ class Plan:
     def affordability_sentences(self) -> tuple[str, ...]:
         """Sentences on how many rows the balance (if known) and the budget (if set) pay for.
 
-        With the option `sample`, one more sentence says how a budget that is too small for all rows chooses them.
+        If the budget may be too small for all rows and `sample` is not `order`, a last one says how rows are chosen.
         """
         amounts = (("balance", self.balance, self.affordable_rows), ("budget", self.options.budget, self.budget_rows))
         rows = self.counts["pending"]
@@ -209,13 +209,13 @@ class Plan:
             return count(db, self.least_charged_milli, credits_, self.retry_per_image_milli)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan without its rows as plain JSON values, as `plan --json` prints it."""
+        """Return the plan as plain JSON values, without its rows, as `plan --json` prints it."""
         return plan_as_json(self)
 
     def save(self, path: Path | str, *, thumbnails: bool = True) -> Path:
         """Write a plan file for `run --plan` and `load_plan`, and return its path.
 
-        The thumbnails, and the rows if there are many, are written to further files in the same folder.
+        Thumbnails are written to a second file in the same folder. Many rows are written to a third file there.
 
         Args:
             path: The plan file.
@@ -244,7 +244,7 @@ class Plan:
         """Return what differs from an older plan: rows, credits, prices and options.
 
         Args:
-            old: The older plan, or its plan file, which is read as it is, even if its manifest changed or is gone.
+            old: The older plan or its plan file. A plan file is compared as saved, even if its manifest changed.
 
         Raises:
             SettingsError: the file is not a plan file.
@@ -254,10 +254,10 @@ class Plan:
         return compare_plans(before, self.snapshot())
 
     def cost_by(self, column: str) -> ColumnCost:
-        """Return what the rows cost, by their value in a column of the manifest.
+        """Return what the rows cost for each value of a column of the manifest.
 
         Args:
-            column: Name of the column; `kind` means image or video.
+            column: Name of the column; `kind` groups the rows into images and videos.
 
         Raises:
             SettingsError: the manifest has no such column.
@@ -269,8 +269,8 @@ class Plan:
     def with_options(self, **changes: Unpack[PlanOptions]) -> Plan:
         """Return a plan of the same rows with other options.
 
-        The rows are priced again, but not read or checked again. If an option changes the content or the cost of
-        answers, the rows are copied, which takes some seconds for a million rows.
+        The rows are priced again, but not read or checked again. If one of `changes` affects the content or the cost
+        of answers, the rows are also copied, which takes some seconds for a million rows.
 
         Args:
             changes: The options to change: see `lightmeter.option_arguments.PlanOptions`.
@@ -292,11 +292,11 @@ class Plan:
 
     @property
     def screen_sentence(self) -> str | None:
-        """How many rows the option `screen` (local back ends) passed, and what that saves; None without it."""
+        """How many rows the local back ends (option `screen`) passed, and what that saves; None if not screened."""
         return None if self.screen is None else f"{self.screen.sentence}; saves {self.saved_by_screen}"
 
     def must_not_need_consent(self) -> None:
-        """Raise UsageError with the sentences of `needs_consent` (what the user must allow), if there are any."""
+        """Raise UsageError if `needs_consent` (what the user must allow) is not empty; the message contains it."""
         raise_if_needed(self.needs_consent)
 
     def __str__(self) -> str:
@@ -310,7 +310,7 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
     """Return a plan object for the rows in the journal in a temporary folder.
 
     Args:
-        folder_owner: The temporary folder, which is removed with the plan.
+        folder_owner: The temporary folder; it is removed when the plan is garbage-collected.
         options: The options of the run.
         settings: The user's settings.
         service: The balance and the back ends that the service reported.
@@ -358,7 +358,7 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
 
 
 def replan(plan: Plan, options: Options, settings: Settings, clock: Clock) -> Plan:
-    """Return a plan of the same rows with new options: frames, prices and cached answers are determined again.
+    """Return a plan of the same rows with new options; frames, prices and cached answers are determined again.
 
     Args:
         plan: The plan; it does not change.

@@ -1,6 +1,6 @@
 """Read and write plan files: `plan.json`, and for many rows a second file beside it.
 
-The thumbnails of a saved plan are beside it too, in `<name>.thumbnails.sqlite`. The plan can be run without them.
+The thumbnails of a saved plan are beside it too, in `<name>.thumbnails.sqlite`. A run does not need that file.
 
 Each row is one line of JSON. Up to `MAX_INLINE_ROWS` rows are in `plan.json` itself, under `listed`. More rows are in
 `<name>.rows.jsonl.gz` beside it; `plan.json` holds its name. `plan.json` also holds the SHA-256 of the rows, which is
@@ -27,22 +27,31 @@ from lightmeter.journal.commands.plan_rows import PlannedFinding, PlannedRow
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME
 
 PLAN_VERSION: Final = 2
-"""Version of the format. Increase it when older versions would misread a newer file."""
+"""Version of the file format. Increase it when an older lightmeter would misread a new file."""
 
 MAX_INLINE_ROWS: Final = 500
-"""Most rows inside plan.json: few enough to scroll through, and one file is easier to pass on than two."""
+"""If a plan has more rows than this, they are written to a second file instead of `plan.json`.
+
+A user can scroll through this number of rows, and one file is easier to pass on than two.
+"""
 
 GZIP_LEVEL: Final = 3
-"""Compresses as fast as rows are produced; files are half a percent larger than at the default level."""
+"""Level of gzip for the file of rows: it compresses as fast as rows are produced.
+
+The file is half a percent larger than at gzip's default level.
+"""
 
 PlanFileRow = tuple[PlannedRow, tuple[int, str | None, str] | None]
-"""A row, and the (asset, name, sha256) of the cached answer for it, if any."""
+"""A row of a plan, and (asset, name, sha256) of its cached answer; None in place of these if it has none.
+
+`asset` is the position of the row's image or video in the answer, `name` its name there, `sha256` the answer's hash.
+"""
 
 _COPIED_FIELDS: Final = (
     *("path", "identity", "kind", "reason", "error", "duplicate_of", "width", "height", "duration_s"),
     *("content_sha256", "size_bytes", "perceptual_hash", "duplicate_distance"),
 )
-"""Fields of a row that the file has under the same names, unless they are null."""
+"""Fields of `PlannedRow` that a plan file stores under the same names; null values are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +62,8 @@ class PlanFile:
         path: The file.
         head: Everything in the file except the rows, as plain JSON values.
         rows: Number of rows.
-        inline_rows: The rows as lines of JSON, if they are in the file itself.
-        rows_path: The file `<name>.rows.jsonl.gz`, if there are too many rows for the plan file; otherwise None.
+        inline_rows: The rows as lines of JSON if they are in the plan file itself; otherwise empty.
+        rows_path: The file `<name>.rows.jsonl.gz` with the rows; None if they are in the plan file itself.
     """
 
     path: Path
@@ -86,7 +95,11 @@ class PlanFile:
 
 
 def is_plan_file(name: str) -> bool:
-    """Whether a file is a plan: its name ends in `.json`, and its content does not start with `[` as in a manifest."""
+    """Return whether a file that the user names is a plan file and not a manifest.
+
+    A plan file is a local file whose name ends in `.json`. A file that starts with `[` is not a plan file, but a JSON
+    manifest. A `.json` file that cannot be opened counts as a plan file.
+    """
     if not name.lower().endswith(".json") or "://" in name:
         return False
     try:
@@ -97,12 +110,14 @@ def is_plan_file(name: str) -> bool:
 
 
 def thumbnails_beside(path: Path) -> Path:
-    """Return the path of the file with the thumbnails of the plan file `path`; it may be missing."""
+    """Return the path of the thumbnails file that belongs to the plan file `path`; that file need not exist."""
     return path.with_name(f"{path.stem}.{THUMBNAILS_NAME}")
 
 
 def write_plan_file(path: Path, head: dict[str, Any], rows: Iterable[PlanFileRow]) -> None:
-    """Write a plan file atomically; many rows are written first, to `<name>.rows.jsonl.gz` beside it.
+    """Write a plan file atomically.
+
+    If there are more than `MAX_INLINE_ROWS` rows, write them first, to the file `<name>.rows.jsonl.gz` beside it.
 
     Args:
         path: Path of `plan.json`.
@@ -142,10 +157,10 @@ def read_head_without_rows(path: Path) -> dict[str, Any] | None:
 
 
 def read_plan_file(path: Path) -> PlanFile:
-    """Read a plan file; `PlanFile.read_rows` reads its rows.
+    """Read a plan file. `PlanFile.read_rows` of the result then yields its rows.
 
     Raises:
-        SettingsError: the file is not a plan file of this version.
+        SettingsError: the file cannot be read, or is not a plan file of the version `PLAN_VERSION`.
         PlanChanged: the rows in `path` itself were changed after the plan was saved.
     """
     try:

@@ -26,7 +26,7 @@ class ReasonCount:
 
 
 def plan_as_json(plan: Plan) -> dict[str, Any]:
-    """Return the plan without its rows as plain JSON values, as `plan --json` prints it."""
+    """Return the plan as plain JSON values, without its rows, as `plan --json` prints it."""
     return {
         "plan_version": PLAN_VERSION,
         "lightmeter": __version__,
@@ -67,7 +67,7 @@ def plan_as_json(plan: Plan) -> dict[str, Any]:
 
 
 def plan_as_text(plan: Plan) -> str:
-    """Return the plan as lines of text: what is sent and what not, the price, and what needs the user's consent."""
+    """Return the plan as text: which rows are sent and which are not, the price, and what needs the user's consent."""
     lines = [f"{plan.manifest}: {counted(plan.rows, 'row')} read, {plan.counts['pending']} to send, {plan.credits}"]
     lines += [f"  {sentence}" for sentence in plan.savings_sentences]
     lines += [f"  {reason.status:<10} {reason.rows:>8}  {reason.reason}: {reason.example}" for reason in plan.reasons]
@@ -98,7 +98,10 @@ def plan_as_html(plan: Plan) -> str:
 
 
 def _budget_bar(plan: Plan) -> str:
-    """Return a bar in HTML that draws the share of rows that the budget buys; empty without a budget."""
+    """Return an HTML bar that shows which share of the rows to send the budget pays for.
+
+    Return an empty text if there is no budget or no row to send.
+    """
     paid, rows = plan.budget_rows, plan.counts["pending"]
     if paid is None or not rows:
         return ""

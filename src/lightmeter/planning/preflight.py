@@ -1,7 +1,7 @@
 """Check the key, the balance and the back ends of a service before the first row is read. The requests are free.
 
-Planning may take hours. A missing or wrong key, a service that cannot be reached, or a back end that it lacks would
-make the plan useless.
+Planning may take hours. So problems that make the plan useless are found before it: a missing or wrong key, a service
+that cannot be reached, or a back end that the service lacks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lightmeter.settings import Settings
 from lightmeter.wire.response import BackendOffer, Backends
 
 PREFLIGHT_TIMEOUTS: Final = Timeouts(connect_s=10.0, read_s=10.0, total_s=10.0)
-"""Seconds to wait for the balance and for the list of back ends; a service that works answers both at once."""
+"""Time limits for the request of the balance and for that of the list of back ends; both are answered quickly."""
 
 _SAVED_FIELDS: Final = {"name", "features", "default", "local", "available", "reason"}
 
@@ -48,14 +48,16 @@ class ServiceInfo:
     rounding: Rounding | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the information as JSON values for a plan file, without the balance, which changes."""
+        """Return the information as JSON values for a plan file; the balance is left out, because it changes."""
         offers = self.backends
         listed = None if offers is None else [offer.model_dump(mode="json", include=_SAVED_FIELDS) for offer in offers]
         return {"backends": listed, "note": self.note, "rounding": self.rounding}
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any] | None) -> ServiceInfo:
-        """Return the back ends that `to_dict` saved in a plan file. The balance is unknown.
+        """Return an object with the back ends and the rounding that `to_dict` saved in a plan file.
+
+        Its balance is unknown. If `saved` is None, the back ends are unknown too.
 
         Raises:
             ValueError: `saved` does not hold a valid list of back ends.
@@ -78,7 +80,10 @@ class ServiceInfo:
         return tuple(offer.name.lower() for offer in offers if offer.default and offer.available)
 
     def rates(self, table: RateTable) -> RateTable:
-        """Return the prices that the service lists for its available back ends, or `table` if its list is unknown."""
+        """Return a price table with the prices that the service lists for its available back ends.
+
+        All else is taken from `table`. If the back ends of the service are unknown, return `table` itself.
+        """
         if self.backends is None:
             return table
         available = [offer for offer in self.backends if offer.available]
@@ -108,7 +113,8 @@ async def preflight(
     Args:
         options: The options of the run, which may name the service.
         settings: The user's settings, with the key.
-        required: Whether to raise if the key is missing or the service does not answer; if not, the result has a note.
+        required: Whether to raise an error if the key is missing or the service does not answer. If false, the
+            attribute `note` of the result says so instead.
         timeouts: Time limits for each request.
 
     Raises:
@@ -152,7 +158,7 @@ def require_api_key(base_url: str, settings: Settings) -> SecretStr:
 
 
 async def fetch_balance(client: Client) -> int | None:
-    """Request the account's balance in credits; return None if the service refuses the request as too fast (429).
+    """Request the account's balance in credits; return None if the service's rate limit rejects the request (429).
 
     Raises:
         AccessDenied: the service does not accept the key.
@@ -177,7 +183,9 @@ async def fetch_balance(client: Client) -> int | None:
 
 
 def check_backends_offered(options: Options, settings: Settings, service: ServiceInfo) -> None:
-    """Raise if the service lacks a back end that the options name; check nothing if its back ends are not known.
+    """Raise an error if the service lacks a back end that the options name.
+
+    If the back ends of the service are not known, check nothing.
 
     Args:
         options: The options, which may name back ends.
@@ -185,7 +193,7 @@ def check_backends_offered(options: Options, settings: Settings, service: Servic
         service: The back ends that the service reported.
 
     Raises:
-        SettingsError: the service lacks a back end, or it is not available now.
+        SettingsError: the service lacks a back end, or the back end is not available now.
     """
     if is_embedded(options, settings):
         offers: Sequence[BackendOffer] = embedded_backends(settings)

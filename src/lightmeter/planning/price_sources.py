@@ -39,9 +39,11 @@ def with_prices_from_settings(options: Options, settings: Settings) -> Options:
 def rates_for(options: Options, settings: Settings, service: ServiceInfo | None = None) -> RateTable:
     """Return the price table for the plan of a run with these options.
 
-    Prices that a service lists with its back ends override the shipped table; the user's own prices override both. But
-    the embedded service charges by the shipped table. So its back ends get the higher of the table's price and the
-    user's price, unless `OwnPrices.free` says that it charges the user's prices, which are then 0.
+    Prices that a service lists with its back ends override the shipped table. The user's own prices override both.
+
+    For the embedded service, own prices can only raise a price: it charges by its own table, so each feature gets the
+    higher of the table's price and the user's price. The exception is `OwnPrices.free`: then the user's prices, which
+    are 0, are charged.
 
     Args:
         options: The options of the run.
@@ -49,7 +51,7 @@ def rates_for(options: Options, settings: Settings, service: ServiceInfo | None 
         service: The back ends that the service reported; None if unknown.
 
     Raises:
-        SettingsError: the price file that the settings name holds no prices.
+        SettingsError: the price file that the settings name cannot be read or holds no prices.
     """
     shipped, own = default_rates(), with_prices_from_settings(options, settings).prices
     embedded = is_embedded(options, settings)
@@ -71,8 +73,12 @@ def rates_for(options: Options, settings: Settings, service: ServiceInfo | None 
 def price_meta(options: Options, settings: Settings, service: ServiceInfo) -> dict[str, str]:
     """Return the price of one image in millicredits as name-value pairs for the table `meta` of a journal.
 
-    The pairs are the total, the prices by back end and feature, the price to repeat the user's question (`--ask`)
-    about an image after an invalid answer (0 without a question), and what the service rounds up (empty if unknown).
+    The pairs hold:
+
+    - the sum of the prices of all requested features
+    - the price of each feature of each back end
+    - the price to repeat the user's question (`--ask`) about an image after an invalid answer; 0 without a question
+    - what the service rounds up to whole credits; empty if unknown
 
     Args:
         options: The options of the run.

@@ -25,19 +25,19 @@ class Progress:
 
     Attributes:
         phase: What is being done; `Phase` lists the values.
-        rows: Rows checked so far while planning; during a run, all rows of the manifest.
+        rows: While planning, the number of rows checked so far; during a run, the number of all rows of the manifest.
         counts: Number of rows by status.
         requests: Requests sent by this process.
         in_flight: Requests sent and not yet answered, including those whose answer is polled for.
-        paid: Credits paid by the whole run.
-        held: Credits reserved for requests whose charge is not known.
-        budget: Most credits that the run may spend; None means no cap.
+        paid: Credits that the whole run has paid so far.
+        held: Credits reserved for requests whose charge is not yet known.
+        budget: Most credits that the run may spend; None means no limit.
         seconds: Seconds since this process started.
         rate: Rows finished per second since this process started.
         eta_s: Estimated seconds left, or None while unknown.
         waiting: What the run waits for, and for how long at most, as a sentence; None while it does not wait.
         notes: Notes for the user, a sentence each. A note stays until the end of the run.
-        planning: Whether the run also reads and checks further rows of the manifest (`--stream`); `rows` then grows.
+        planning: Whether the run still reads and checks further rows of the manifest (`--stream`); `rows` then grows.
     """
 
     phase: Phase
@@ -57,5 +57,5 @@ class Progress:
 
     @property
     def finished(self) -> int:
-        """Number of rows with a final status: not pending, over budget or in doubt."""
+        """Number of rows with a final status, which is every status but `pending`, `over_budget` and `in_doubt`."""
         return self.rows - sum(self.counts.get(status, 0) for status in ("pending", "over_budget", "in_doubt"))

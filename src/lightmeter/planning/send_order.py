@@ -1,9 +1,11 @@
 """The order in which the rows of a plan are sent, so that a budget smaller than the manifest buys a chosen sample.
 
 Each rule puts all rows in one order, and a run sends them in that order until its budget is used up. A raised budget
-therefore only adds rows. A row's random number is a hash of the seed and its URL or path, so that a row keeps it when
-the manifest changes: "permanent random numbers", E. Ohlsson, "Coordination of samples using permanent random numbers",
-1995. Rows that are not sent, such as duplicates, come last.
+therefore only adds rows. Rows that are not sent, such as duplicates, come last.
+
+A row's random number is a hash of the seed and the row's URL or path, so that the row keeps its number when the
+manifest changes: "permanent random numbers", E. Ohlsson, "Coordination of samples using permanent random numbers",
+1995.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.options import Options
 
 _PART_BITS: Final = (16, 8)
-"""Widths of the parts into which a perceptual hash of 64 bits is divided."""
+"""A perceptual hash of 64 bits is divided into parts of each of these widths: four of 16 and eight of 8 bits."""
 
 
 def check_sample_column(options: Options, columns: Iterable[str]) -> None:
-    """Raise SettingsError if the option `sample` names a column that is not among `columns` and not `kind`.
+    """Raise SettingsError if the option `sample` names a column that is neither `kind` nor among `columns`.
 
     The column `kind` says whether a row is an image or a video.
 
@@ -105,7 +107,7 @@ def _apportion(strata: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[n
     Representation", 1982.
 
     Args:
-        strata: The number of each row's stratum.
+        strata: For each row, a number that identifies its stratum.
         keys: The random number of each row.
     """
     ranks, sizes = _ranks(strata, keys)
@@ -118,9 +120,9 @@ def _spread(hashes: NDArray[np.uint64], keys: NDArray[np.uint64]) -> NDArray[np.
     """Return sort keys that order rows so that the first n, for any n, have few similar perceptual hashes.
 
     For each of the four 16-bit parts of a row's hash, count the rows with the same part and a smaller random number.
-    The largest of these four counts is the sort key. If it is equal for two rows, the largest of the eight counts for
-    8-bit parts decides. This finds similar hashes, because two hashes that differ in fewer bits than there are parts
-    have an equal part: M. Norouzi, A. Punjani and D. J. Fleet, "Fast search in Hamming space with multi-index hashing",
+    The largest of these four counts is the sort key. Two rows with equal sort keys are ordered in the same way by the
+    eight 8-bit parts. This finds similar hashes, because two hashes that differ in fewer bits than there are parts have
+    an equal part: M. Norouzi, A. Punjani and D. J. Fleet, "Fast search in Hamming space with multi-index hashing",
     2012.
 
     Args:
@@ -137,9 +139,9 @@ def _spread(hashes: NDArray[np.uint64], keys: NDArray[np.uint64]) -> NDArray[np.
 
 
 def _ranks(groups: NDArray[np.int64], keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return for each row its rank (from 0) by `keys` in its group, and the number of rows in the group.
+    """Return two arrays: the rank of each row in its group, and the number of rows in the group of each row.
 
-    A group is all rows with the same number in `groups`.
+    A group is all rows with the same number in `groups`. The ranks start at 0 and follow the order of `keys`.
     """
     order = np.lexsort((keys, groups))
     _, starts, counts = np.unique(groups[order], return_index=True, return_counts=True)

@@ -15,7 +15,7 @@ from lightmeter.tables.parts import PartInfo, PartWriter, read_batches, read_sch
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """Result of merging the Parquet files of one table: the number of files before and after, and of rows."""
+    """Result of merging a table's Parquet files: how many files it had before and has now, and its number of rows."""
 
     table: str
     parts_before: int
@@ -24,9 +24,10 @@ class Compaction:
 
 
 def compact(dataset: Dataset) -> list[Compaction]:
-    """Merge the Parquet files of each table into one. Return a result for every table, also where nothing was merged.
+    """Merge the Parquet files of each table into one file.
 
-    At every instant, readers see either the old files or the new one. At most a few Parquet row groups are in memory.
+    Return a result for each table, even if it had only one file and nothing was merged. At every instant, readers see
+    either the old files or the new one. At most a few Parquet row groups are in memory at the same time.
 
     Raises:
         UsageError: The file system cannot swap folders, or the files have columns of incompatible types.

@@ -3,8 +3,8 @@
 A reader first lists the folder of a table, then opens its Parquet files one by one. So a table may change in three
 ways only:
 
-- **Replace one file** by a file for the same range of rows, or the only file by any file. This is one rename over the
-  old name. A reader that has listed the folder opens the old file or the new one; both are correct.
+- **Replace one file** by a file for the same range of rows; a table's only file may be replaced by any file. This is
+  one rename over the old name. A reader that has listed the folder opens the old file or the new one; both are correct.
 - **Add a file** with rows that no other file has. This is one rename to a new name.
 - **Replace all files**: a folder of new files, with names that were never used before, is exchanged with the table's
   folder in one step (`swap_dirs`). A reader that listed the old folder gets FileNotFoundError and must list again. It
@@ -12,7 +12,7 @@ ways only:
   `GRACE_S`, but empty: a reader that is listing it during the exchange must not see it half removed.
 
 A writer first writes the new files to a hidden staging folder beside `tables/`. It moves them into place once the files
-of all tables are complete and flushed to disk: fact tables first, `assets` last. If a writer is killed, the next one
+of all tables are complete and flushed to disk: fact tables first, `assets` last. If a writer is killed, a later writer
 removes its staging folder.
 """
 
@@ -49,15 +49,18 @@ T = TypeVar("T")
 _LOCK: Final = ".tables.lock"
 _STAGING: Final = ".staging-"
 _EXCHANGED: Final = "exchanged"
-"""Name of the file that marks a staging folder whose folders were exchanged with those of tables."""
+"""Name of the file that marks a staging folder in which a folder was exchanged with the folder of a table."""
 
 _TABLE_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 _NUMBERED: Final = re.compile(r"part-(\d+)\.parquet")
 GRACE_S: Final = 60.0
-"""Seconds for which the file names of a replaced folder stay. Listing a folder takes milliseconds."""
+"""Seconds for which a replaced folder stays, with empty files, before the next writer may remove it.
+
+A reader may still be listing the folder, which takes milliseconds. Unfinished files of a killed writer stay as long.
+"""
 
 _MAX_LISTINGS: Final = 20
-"""Most attempts to list and open the files of a table while a writer replaces them."""
+"""Most attempts to list and open a table's files while a writer replaces them, before FileNotFoundError is raised."""
 
 
 class Dataset:
@@ -71,7 +74,7 @@ class Dataset:
         self.out = out
 
     def tables(self) -> list[str]:
-        """Return the names of the tables that every run has, then of the other tables that have Parquet files."""
+        """Return the names of all tables: first those that every run has, then any others that have Parquet files."""
         try:
             names = {path.name for path in (self.out / "tables").iterdir()}
         except OSError:
@@ -108,8 +111,9 @@ class Dataset:
 
         Args:
             staging: Folder from `staging`, with complete files.
-            keep_others: If true, a new file replaces the old file with rows of the same requests (an equal
-                `PartInfo.key`), or is added if there is none. If false, the new files replace all files of the table.
+            keep_others: If true, each new file replaces the old file with the same `PartInfo.key` (rows of the same
+                requests). If there is no such old file, the new file is added. Other old files stay. If false, the
+                new files replace all old files of the table.
             only_with_rows: Tables that are not created if their new files have no rows. If such a table exists
                 already, it gets the files even without rows.
 
@@ -170,8 +174,8 @@ class Dataset:
     def locked(self) -> Iterator[None]:
         """Hold the write lock of the output folder inside the block; the system releases it if the process dies.
 
-        The start of the block removes what dead writers left: staging folders (for unfinished Parquet files) and
-        temporary files that are more than `GRACE_S` seconds old.
+        The start of the block removes what dead writers left more than `GRACE_S` seconds ago: staging folders (for
+        unfinished Parquet files) and temporary files.
         """
         self.out.mkdir(parents=True, exist_ok=True)
         with (self.out / _LOCK).open("w") as lock:
@@ -186,7 +190,9 @@ class Dataset:
             yield
 
     def read(self, table: str) -> pa.Table:
-        """Return all rows of a table as one Arrow table; it has no rows, but all columns, if nothing was written yet.
+        """Return all rows of a table as one Arrow table.
+
+        If the table has no file yet, the result has all its columns, but no rows.
 
         Raises:
             UsageError: There is no table of this name.
@@ -203,7 +209,10 @@ class Dataset:
         return pa.concat_tables(tables, promote_options="permissive") if tables else schema_of(table).empty_table()
 
     def lineage(self, table: str) -> dict[str, Any] | None:
-        """Return where the rows of a table's last Parquet file come from (run, manifest, options); None if no file."""
+        """Return where the rows of a table's last Parquet file come from: run, manifest and options.
+
+        Return None if the table has no file.
+        """
         parts = self.describe(table)
         return dict(parts[-1].lineage) if parts else None
 
@@ -212,16 +221,16 @@ class Dataset:
 def open_parts(
     staging: Path, number: int, schemas: Mapping[str, pa.Schema], lineage: Mapping[str, Any]
 ) -> Iterator[dict[str, PartWriter]]:
-    """Yield table → writer of a new Parquet file of that table, `<table>/<number>.parquet` in a staging folder.
+    """Yield a mapping from each table to a writer of a new Parquet file, `<table>/<number>.parquet` in `staging`.
 
-    The caller closes each writer whose file is complete. Files whose writers it did not close are incomplete: they must
-    not be moved into the tables.
+    The caller must close the writer of each file that is complete. The end of the block abandons all other writers:
+    their files are incomplete and must not be moved into the tables.
 
     Args:
         staging: Folder from `Dataset.staging`.
         number: Number of the files, unique in this folder; `Dataset.publish` adds the files of a table in this order.
         schemas: Table → its schema.
-        lineage: Where the rows come from, to be stored in the footers of the files.
+        lineage: Where the rows come from; it is stored in the footer of each file.
     """
     writers: dict[str, PartWriter] = {}
     try:
@@ -244,7 +253,10 @@ def _open_part(part: Path) -> pq.ParquetFile:
 
 
 def _retry_listing(read: Callable[[], T]) -> T:
-    """Return the result of `read`, which lists and opens files; if a file is gone, try `_MAX_LISTINGS` times in all."""
+    """Return the result of `read`, a function that lists and opens files.
+
+    If a file is gone when it is opened, call `read` again, up to `_MAX_LISTINGS` times in all.
+    """
     for _ in range(_MAX_LISTINGS - 1):
         try:
             return read()
@@ -254,7 +266,7 @@ def _retry_listing(read: Callable[[], T]) -> T:
 
 
 def _clean_staging(staging: Path) -> None:
-    """Remove a writer's staging folder, or empty its files if it was exchanged with the folder of a table.
+    """Remove a writer's staging folder; but if it was exchanged with the folder of a table, only empty its files.
 
     After an exchange, the staging folder holds the old files of the table. Their names stay, because a reader may still
     be listing the folder.

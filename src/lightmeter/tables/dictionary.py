@@ -1,6 +1,7 @@
 """The data dictionary: a Markdown description of every column of every table.
 
-`python -m lightmeter.tables.dictionary README.md` writes it between the lines `START` and `END` of that file.
+`python -m lightmeter.tables.dictionary README.md` writes the description into `README.md`, between the marker lines
+`START` and `END`.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ def dictionary() -> str:
 
 
 def with_dictionary(text: str) -> str:
-    """Return a Markdown text with the data dictionary between its marker lines, the constants `START` and `END`.
+    """Return the Markdown text `text` with the current data dictionary between its lines `START` and `END`.
 
     Raises:
-        UsageError: The text lacks these lines.
+        UsageError: The text lacks one of these lines.
     """
     before, mark, rest = text.partition(START)
     _, end, after = rest.partition(END)

@@ -13,12 +13,18 @@ from contextlib import contextmanager
 from typing import Final
 
 _RARE_THRESHOLD: Final = 10_000
-"""Net new containers between two collections inside `collector_eased`: about 5 MB. Python's default is 700."""
+"""Inside `collector_eased`, a garbage collection starts when there are this many more containers than after the last.
+
+They take about 5 MB. Python's default is 700.
+"""
 
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Turn Python's automatic garbage collection off inside the block, for all threads; then restore the setting."""
+    """Turn off Python's automatic garbage collection inside the block, for all threads.
+
+    The end of the block turns it on again if it was on before.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -30,16 +36,17 @@ def collector_paused() -> Iterator[None]:
 
 _lock: Final = threading.Lock()
 _open_blocks: Final[list[tuple[tuple[int, int, int], bool]]] = []
-"""One equal entry for each open `collector_eased` block: the collector's thresholds before the first of these blocks,
-and whether that first block froze the older objects."""
+"""One entry for each open `collector_eased` block; all entries are equal. An entry has two values: the collector's
+thresholds before the first of these blocks, and whether that first block froze the older objects."""
 
 
 @contextmanager
 def collector_eased() -> Iterator[None]:
-    """Make Python's garbage collections rare inside the block, and never collect objects that existed before it.
+    """Make Python's garbage collections rare inside the block, and keep them from scanning older objects.
 
-    Scanning these 100,000 or so older objects, such as those of modules, again and again would take a tenth of the time
-    of a run. Blocks may overlap; the end of the last one restores the state of the collector.
+    About 100,000 objects, such as those of modules, exist before a run. To scan them in each collection would take a
+    tenth of the time of the run. Blocks may overlap: when the last open block ends, the state of the collector before
+    the first block is restored.
     """
     with _lock:
         thresholds, freezes = _open_blocks[0] if _open_blocks else (gc.get_threshold(), not gc.get_freeze_count())

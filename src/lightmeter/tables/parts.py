@@ -1,7 +1,7 @@
 """Reading and writing of one Parquet file of a table, called a *part*, with large row groups.
 
 The footer of the file holds the schema version and the lineage: where the rows come from, including the runs whose rows
-are in the file. Because file and footer are one, no crash can separate the rows from their description.
+are in the file. Because the footer is part of the file, no crash can separate the rows from their description.
 """
 
 from __future__ import annotations
@@ -20,16 +20,22 @@ import pyarrow.parquet as pq
 from lightmeter.errors import TablesError
 
 LINEAGE_KEY: Final = b"lightmeter.lineage"
-"""Key in the footer of the lineage, which says where the rows of the file come from."""
+"""Key under which the footer of a Parquet file holds the lineage, which says where the rows of the file come from."""
 
 _TYPES_KEY: Final = b"ARROW:schema"
-"""Key of the Arrow schema in the footer, in base64. Arrow's Parquet reader takes column types from it."""
+"""Key under which the footer holds the Arrow schema in base64. Arrow's Parquet reader takes column types from it."""
 
 ROW_GROUP_ROWS: Final = 128 * 1024
-"""Rows at which a row group is written. Small groups compress badly and are slow to scan; large ones cost memory."""
+"""A row group is written when this number of rows is buffered.
+
+Small row groups compress badly and are slow to scan; large ones cost memory.
+"""
 
 ROW_GROUP_BYTES: Final = 8 * 2**20
-"""Size in memory, in bytes, at which a row group is written. Long texts reach it before `ROW_GROUP_ROWS`."""
+"""A row group is also written when the buffered rows take this number of bytes of memory.
+
+With long texts, that happens before `ROW_GROUP_ROWS` rows are buffered.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +59,16 @@ class PartInfo:
 
     @property
     def runs(self) -> dict[str, str]:
-        """Run id → a text that changes whenever the journal of that run changes, for each run with rows in the file."""
+        """Id of each run with rows in the file → a text that changes whenever the journal of that run changes."""
         return dict(self.lineage.get("runs", {}))
 
     @property
     def key(self) -> tuple[frozenset[str], int]:
         """Identity of the file among the files of its table: a new file replaces the file with the same key.
 
-        The key has two parts: the ids of the runs with rows in the file, and the number (`submission_id` in the
-        journal of the run) of the last request in earlier files, 0 if there is none.
+        The key has two parts: the ids of the runs with rows in the file, and the request after which the file starts.
+        That is the number (`submission_id` in the journal of the run) of the last request whose rows are in earlier
+        files; 0 means that there are no earlier files.
         """
         return frozenset(self.runs), self.lineage.get("shard", {}).get("after", 0)
 
@@ -70,7 +77,7 @@ def corrupt_file_error(out: Path | str, what: Path | str, error: Exception) -> T
     """Return the error for a table's file that cannot be read. Its hint is the command that writes the tables again.
 
     Args:
-        out: The output folder, for that command.
+        out: The output folder, which the command in the hint names.
         what: The file, or the folder of all tables if it is not known which file is broken.
         error: The error of the library that read the file.
     """
@@ -118,7 +125,7 @@ def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def read_part_info(path: Path) -> PartInfo:
-    """Return what the footer of a Parquet file says about it. Raises TablesError if the file is broken."""
+    """Return what the footer of a Parquet file says about the file. Raises TablesError if the file is broken."""
     with translate_read_errors(path), pq.ParquetFile(path) as file:
         footer = file.metadata
         stored = (footer.metadata or {}).get(LINEAGE_KEY)
@@ -130,8 +137,8 @@ def read_part_info(path: Path) -> PartInfo:
 class PartWriter:
     """Writes Arrow tables of one schema to one Parquet file, in large row groups.
 
-    A column that is dictionary-encoded in the first table is written dictionary-encoded, which takes half the time.
-    Arrow's reader still returns the types of `schema`, which it takes from the footer.
+    Columns that are dictionary-encoded in the first table are dictionary-encoded in the file, which halves the time to
+    write them. Arrow's reader still returns the types of `schema`, because it takes them from the footer.
 
     Args:
         path: The file to create.
@@ -182,7 +189,7 @@ class PartWriter:
         self._buffer, self._buffered_rows, self._buffered_bytes = [], 0, 0
 
     def close(self) -> None:
-        """Write the buffered rows and the footer, which completes the file, and close it."""
+        """Write the buffered rows and the footer, and close the file, which is then complete."""
         file = self._open_file(None)
         self.flush()
         types = base64.b64encode(self._schema.with_metadata(self._footer).serialize().to_pybytes())
@@ -191,7 +198,10 @@ class PartWriter:
         file.close()
 
     def abandon(self) -> None:
-        """Close the file without its last rows, after an error; it must not be used. No effect after `close`."""
+        """Close the file after an error, without writing the buffered rows. Do nothing after `close`.
+
+        An abandoned file is incomplete and must not be used.
+        """
         self._buffer = []
         with suppress(OSError):  # the disk may be full: the file is not needed
             if self._file is not None:
@@ -200,8 +210,8 @@ class PartWriter:
     def _open_file(self, first: pa.Table | None) -> pq.ParquetWriter:
         """Return the Parquet writer; the first call creates the file.
 
-        The columns that are dictionary-encoded in `first`, the first table to be written, will be so in the file. None
-        means that no rows were written.
+        `first` is the first table to be written: its dictionary-encoded columns will be dictionary-encoded in the file.
+        None means that there is no such table. Later calls ignore it.
         """
         if self._file is None:
             dictionaries = (

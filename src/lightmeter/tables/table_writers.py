@@ -1,7 +1,7 @@
 """Decoding of the service's answers, and writing of their rows to the tables' Parquet files.
 
-All work is done in the thread of the caller. A second thread for the writing was measured: it takes a quarter more
-processor time, as both threads need Python's global lock. Large exports use several processes instead.
+All work is done in the thread of the caller. According to measurements, a second thread for writing would cost a
+quarter more processor time, because both threads need Python's global lock. Large exports use several processes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,18 @@ from lightmeter.tables.gc_control import collector_paused
 from lightmeter.tables.parts import PartWriter
 
 _BATCH_BYTES: Final = 2**21
-"""Size of answers, in bytes, that are converted to arrays together: enough to make the fixed cost of an array small."""
+"""Answers are collected until they have this number of bytes in all, and are then converted to arrays together.
+
+That makes the fixed cost of an array small.
+"""
 
 
 @contextmanager
 def open_table_writers(writers: Mapping[str, PartWriter]) -> Iterator[TableWriters]:
-    """Let a block write rows to `writers`: table → the writer of its Parquet file, which the caller closes.
+    """Yield an object that decodes answers and writes their rows to `writers`: table → writer of its Parquet file.
 
-    At the end of the block all rows are in the writers. In the block, Python's garbage collector is off.
+    At the end of the block, all rows are in the writers; the caller must close them. Inside the block, Python's garbage
+    collector is off.
     """
     with collector_paused():
         opened = TableWriters(writers)
@@ -34,7 +38,7 @@ def open_table_writers(writers: Mapping[str, PartWriter]) -> Iterator[TableWrite
 
 
 class TableWriters:
-    """Writes rows, given as Arrow tables or as answers to decode, to the Parquet files of `open_table_writers`."""
+    """Writes the rows of answers and of Arrow tables to the tables' Parquet files. `open_table_writers` yields it."""
 
     def __init__(self, writers: Mapping[str, PartWriter]) -> None:
         self._writers = writers
@@ -44,7 +48,7 @@ class TableWriters:
     def add_answer(self, raw: bytes, items: Sequence[ItemRef], context: AnswerContext) -> None:
         """Decode an answer about the manifest rows `items`, and add its entries (tags, errors, …) to the tables.
 
-        `raw` is the JSON of the answer; `context` has facts about its request, which are stored with the entries.
+        `raw` is the JSON of the answer. `context` is what is known about its request; it is stored with the entries.
         """
         self._flattener.add_answer(raw, items, context)
         self._answer_bytes += len(raw)
@@ -56,7 +60,7 @@ class TableWriters:
         self._writers[table].write(rows)
 
     def flush_answers(self) -> None:
-        """Write the rows of the answers that wait for a full batch."""
+        """Write the rows of the answers that were added but not yet written, because their batch was not full."""
         self._answer_bytes = 0
         for table, rows in fact_tables(self._flattener.take()).items():
             self.add_rows(table, rows)

@@ -47,15 +47,15 @@ async def stream_check(
 ) -> AsyncGenerator[Progress | LockedTempDir]:
     """Read and check a manifest's rows: yield progress, and at the end a temporary folder with a journal of the rows.
 
-    Nothing is priced, and no service is contacted. Check results that an earlier plan or check of the manifest stored
-    are used, unless the option `reuse` is off.
+    Nothing is priced, and no service is contacted. Unless the option `reuse` is off, the results that an earlier plan
+    or check of the manifest stored are used.
 
     Args:
         source: The manifest.
         options: The options of the run.
         settings: The user's settings.
         clock: Source of the time; the system clock by default.
-        checker: Checks the rows; None checks them in this process.
+        checker: Checks the rows; None means a new `Checker` in this process.
 
     Raises:
         ManifestError: the manifest cannot be read at all.
@@ -89,8 +89,8 @@ async def write_checked_rows(
         options: The options of the run.
         settings: The user's settings.
         clock: Source of the time.
-        journal: Gets the rows.
-        checker: Checks the rows; None checks them in this process.
+        journal: The rows are written to it.
+        checker: Checks the rows; None means a new `Checker` in this process.
     """
     started = clock.monotonic()
     reuses = options.precheck and options.reuse
@@ -112,13 +112,13 @@ async def write_checked_rows(
 
 
 def plan_meta(reader: ManifestReader, options: Options, clock: Clock, sha256: str | None = None) -> dict[str, str]:
-    """Return what a journal's table `meta` stores about a plan: name → value, such as the hash of the manifest.
+    """Return the name-value pairs about a plan for a journal's table `meta`, such as the hash of the manifest.
 
     Args:
         reader: The manifest.
         options: The options of the run.
         clock: Source of the time.
-        sha256: The hash of the manifest; None takes it from `reader`, which must have read the manifest to its end.
+        sha256: The hash of the manifest. If None, it is taken from `reader`, which must have read the whole manifest.
     """
     return {
         "run_id": fresh_run_id(clock),
@@ -146,9 +146,10 @@ async def _write_rows(
         reader: The manifest.
         options: The options of the run.
         checker: Checks the rows, unless the option `precheck` is off.
-        kept: The file with results of earlier checks, which also gets the new results; None keeps none.
-        journal: Gets the rows that it does not contain yet.
-        thumbnails: Gets the thumbnails of the rows.
+        kept: File with results of earlier checks; the new results are added to it. None: earlier results are not used,
+            and the new ones are not stored.
+        journal: The rows that it does not contain yet are written to it.
+        thumbnails: The thumbnails of the rows are written to it.
     """
     items: Iterator[Item] = await asyncio.to_thread(iter, reader)
     with open_read_only(journal.folder) as db:
@@ -182,7 +183,7 @@ async def _write_rows(
 
 
 def checker_arguments(options: Options, settings: Settings) -> CheckerArguments:
-    """Return the arguments of the `Checker` that pre-checks rows with these options; the API key is not among them."""
+    """Return the keyword arguments of a `Checker` for these options and settings; they do not include the API key."""
     return {
         "capture_interval_s": options.capture_interval,
         "max_frames": options.max_frames,

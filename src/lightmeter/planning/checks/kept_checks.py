@@ -1,9 +1,11 @@
-"""Results of the pre-checks of a manifest, in a SQLite file: later checks and plans, and the run, use them again.
+"""Stores the pre-check results of a manifest in a SQLite file, so that later checks, plans and the run reuse them.
 
-The file is in the cache folder, one for each manifest and each set of options and settings that matter for checks. It
-is removed when a run of the manifest starts, so that the next run sees changed content. A result is found by the URL,
-or by the path, size and time of change of a file. Only results of rows without an error are kept, so that a repaired
-file or host is seen. Without this file, rows are checked again.
+The file is in the cache folder. A manifest has one file for each set of options and settings that affect the checks.
+The file is removed when a run of the manifest starts, so that the next run sees changed content. If the file is gone,
+all rows are checked again.
+
+The key of a result is the row's URL, or the path, size and modification time of the row's file. The result of a row
+with an error is not stored: the row is checked again, because its file or host may have been repaired.
 """
 
 from __future__ import annotations
@@ -32,10 +34,13 @@ from lightmeter.prechecks.finding import CheckResult, Finding
 from lightmeter.settings import Settings
 
 MAX_AGE_S: Final = 3 * 86_400.0
-"""Age after which a result is not used: the content of a URL may change."""
+"""Age in seconds after which a stored result is no longer used, because the content of a URL may have changed."""
 
 MAX_BYTES: Final = 8 * 1024**3
-"""Size of the largest file of results, and of all files together when one is opened; a row takes about 2 KB."""
+"""Size limit of one file of results, which takes about 2 KB for a row.
+
+It also limits all files together: when a file is opened, the oldest files are deleted until the rest is small enough.
+"""
 
 _PAGE_BYTES: Final = 4096
 
@@ -43,10 +48,10 @@ _log: Final = logging.getLogger(__name__)
 
 
 class KeptChecks:
-    """A file with results of the pre-checks of a manifest. `open_kept_checks` opens it.
+    """An open file with stored pre-check results of a manifest. `open_kept_checks` opens it.
 
     Attributes:
-        thumbnails_path: Path of a file for the thumbnails of the checked rows, which is removed with the results.
+        thumbnails_path: Path of the file for the thumbnails of the checked rows. It is deleted with the results.
     """
 
     def __init__(self, path: Path, lock: int, db: sqlite.Connection) -> None:
@@ -66,7 +71,7 @@ class KeptChecks:
             os.close(self._lock)
 
     def find(self, items: Sequence[Item]) -> list[tuple[bytes, CheckResult | None]]:
-        """Return (key, result) for each row: its key in this file, and its stored pre-check result or None."""
+        """Return (key, result) for each row: its key in this file, and its stored result, or None if there is none."""
         keys = [result_key(item) for item in items]
         places = ",".join("?" * len(keys))
         query = f"SELECT key, result FROM checks WHERE key IN ({places})"  # noqa: S608 (question marks only)
@@ -75,10 +80,10 @@ class KeptChecks:
         return [(key, result_from_json(found[key]) if key in found else None) for key in keys]
 
     def add(self, results: Sequence[tuple[bytes, CheckResult]]) -> None:
-        """Store pre-check results, with the keys from `find`; leave out rows whose check found an error.
+        """Store (key, result) pairs, with the keys that `find` returned; leave out rows whose check found an error.
 
-        If the file cannot be written, for example because it has reached `MAX_BYTES`, log a warning and store nothing
-        from then on.
+        If the file cannot be written, for example because it has reached `MAX_BYTES`, log a warning. Later calls then
+        store nothing.
         """
         if self._is_full:
             return
@@ -95,8 +100,8 @@ class KeptChecks:
 def open_kept_checks(manifest: str, options: Options, settings: Settings) -> KeptChecks | None:
     """Open or create the file with pre-check results of a manifest.
 
-    Delete such files of other manifests if they are over 3 days old. While all files together exceed `MAX_BYTES`,
-    delete the oldest.
+    Before that, delete all result files, of any manifest, that were last changed more than 3 days ago. Then delete the
+    oldest files until all together are no larger than `MAX_BYTES`.
 
     Args:
         manifest: Location of the manifest, or its name if it has none.
@@ -132,7 +137,9 @@ def remove_kept_checks(manifest: str, options: Options, settings: Settings) -> N
 
 
 def kept_checks_path(manifest: str, options: Options, settings: Settings) -> Path:
-    """Return the path of the file with pre-check results of a manifest; options that change the checks change the path.
+    """Return the path of the file with pre-check results of a manifest.
+
+    The path depends on the options and settings that affect the checks, so that their results are not mixed up.
 
     Args:
         manifest: Location of the manifest, or its name if it has none.
@@ -148,15 +155,15 @@ def kept_checks_path(manifest: str, options: Options, settings: Settings) -> Pat
 
 
 def _thumbnails_path(path: Path) -> Path:
-    """Return the path of the thumbnails that belong to a file of pre-check results."""
+    """Return the path of the file with thumbnails that belongs to `path`, a file of pre-check results."""
     return path.with_name(f"{path.stem}-{THUMBNAILS_NAME}")
 
 
 def _lock(path: Path) -> int:
-    """Lock a file of pre-check results against other processes; return the file descriptor that holds the lock.
+    """Lock a file of pre-check results against other processes, and return the file descriptor that holds the lock.
 
     Raises:
-        OSError: another process has the lock.
+        OSError: another process has the lock; it is not waited for.
     """
     lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -176,9 +183,10 @@ def _open(path: Path) -> sqlite.Connection:
 
 
 def _remove_old(opened: Path) -> None:
-    """Delete pre-check result files beside `opened` that are over 3 days old, and the oldest if all exceed `MAX_BYTES`.
+    """Delete old files of pre-check results from the folder of the file `opened`.
 
-    Files that another process uses stay.
+    Delete all files more than 3 days old. Then delete the oldest files, but not `opened`, until all together are no
+    larger than `MAX_BYTES`. Files that another process uses stay.
     """
     stats = {path: path.stat() for path in opened.parent.glob("*.sqlite") if not path.name.endswith(THUMBNAILS_NAME)}
     size_bytes = 0
@@ -204,9 +212,9 @@ def _remove_unused(path: Path) -> None:
 
 
 def result_key(item: Item) -> bytes:
-    """Return the key of a row's pre-check result: a hash of its URL, or of its file's path, size and time of change.
+    """Return the key of a row's pre-check result: a hash of its URL, or of its file's path, size and modification time.
 
-    The URL is not stored itself, because it may hold a secret token.
+    Only the hash of the URL is stored, because the URL may hold a secret token.
     """
     parts: tuple[object, ...] = (item.kind, item.url)
     if item.path is not None:

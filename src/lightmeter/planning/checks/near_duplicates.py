@@ -1,7 +1,8 @@
-"""Finds rows of a plan whose images look the same as an earlier row's, for `--duplicates near`.
+"""Finds rows of a plan whose image looks the same as the image of an earlier row, for `--duplicates near`.
 
-A perceptual hash within `RADIUS` bits makes an earlier image a candidate; the fingerprints of the two then decide. The
-hashes of earlier images are in memory (`media.hash_index` states how much), their fingerprints in a temporary file.
+Two images are compared only if their perceptual hashes differ in at most `RADIUS` bits. Their fingerprints then decide
+whether they look the same. The hashes of earlier images are in memory (`media.hash_index` states how many bytes). The
+fingerprints are in a temporary file.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ from lightmeter.media.fingerprint import FINGERPRINT_BYTES, looks_same
 from lightmeter.media.hash_index import HashIndex
 
 RADIUS: Final = 12
-"""Most bits in which the hashes of two images that look the same may differ."""
+"""Two images are compared only if their perceptual hashes differ in at most this number of bits."""
 
 MAX_COMPARED: Final = 32
-"""Most earlier images with a similar hash that a row is compared with, the nearest first: bounds the work of a row."""
+"""The image of a row is compared with at most this number of earlier images, which bounds the work for each row.
+
+These are the images with the most similar hashes.
+"""
 
 
 class NearDuplicates(AbstractContextManager["NearDuplicates"]):
-    """Index of the images that a plan pays for, to find an earlier image that looks the same as that of a new row."""
+    """Index of the images that a plan pays for; it finds the one that looks the same as the image of a new row."""
 
     def __init__(self) -> None:
         self._index = HashIndex(RADIUS)
@@ -35,9 +39,10 @@ class NearDuplicates(AbstractContextManager["NearDuplicates"]):
         self._fingerprints.close()
 
     def find_or_add(self, row: PlannedRow) -> NearDuplicate | None:
-        """Return the earlier row with an image that looks the same; without one, add `row` and return None.
+        """Return the earlier row whose image looks the same as that of `row`.
 
-        Videos, images that were not decoded, and images that are nearly blank are neither found nor added.
+        If there is none, add `row` to the index and return None. If `row` is a video, or if its image was not decoded
+        or is nearly blank, only return None.
         """
         if row.kind != "image" or row.perceptual_hash is None or row.fingerprint is None:
             return None

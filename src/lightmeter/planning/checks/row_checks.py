@@ -1,7 +1,7 @@
 """Pre-checks many rows of a manifest at the same time, and yields them in their order, with their results.
 
-A slow row does not delay the checks of the next `MAX_UNFINISHED` rows. Results and thumbnails are kept on disk as they
-come: if planning is killed and started again, these rows are not checked again.
+A slow row does not delay the checks of the next `MAX_UNFINISHED` rows. Each result and thumbnail is soon stored on
+disk. If planning is killed and started again, rows with a stored result are not checked again.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from lightmeter.planning.checks.kept_checks import KeptChecks
 from lightmeter.prechecks.finding import CheckResult
 
 CHUNK_ROWS: Final = 256
-"""Rows that are read together, and written together with one commit."""
+"""Number of rows that are read together, and later written to the journal together in one commit."""
 
 MAX_UNFINISHED: Final = 4096
-"""Rows whose checks may run or wait at the same time."""
+"""Most rows in work at the same time: rows that are being checked, and checked rows that wait for an earlier row."""
 
 _STEP_S: Final = 1.0
-"""Longest time between two values that `check_rows` yields, in seconds."""
+"""Seconds after which `check_rows` yields a value even if no row is ready, so that progress is shown."""
 
 
 class RowChecker(Protocol):
-    """Checks manifest rows, such as `lightmeter.prechecks.check.Checker`; an async context manager."""
+    """An async context manager that checks manifest rows, such as `lightmeter.prechecks.check.Checker`."""
 
     async def __aenter__(self) -> Self: ...
 
@@ -48,8 +48,8 @@ class CheckedRows:
     """Some rows whose pre-check has ended, and the progress so far; `check_rows` yields such objects.
 
     Attributes:
-        rows: The next rows in the order of the manifest, with their results (None for a row without a check).
-        checked: Number of rows checked so far, including those that wait for an earlier row.
+        rows: The next rows in the order of the manifest, each with its result (None if the row was not checked).
+        checked: Number of rows checked so far, including checked rows that wait for an earlier row.
     """
 
     rows: list[tuple[Item, CheckResult | None]]
@@ -59,15 +59,16 @@ class CheckedRows:
 async def check_rows(
     items: Iterator[Item], checker: RowChecker | None, kept: KeptChecks | None, thumbnails: ThumbnailStore
 ) -> AsyncGenerator[CheckedRows]:
-    """Check rows at the same time, and yield them in their order with their results.
+    """Check many rows at the same time, and yield them in the order of `items` with their results.
 
-    If no row is ready for a second, yield a `CheckedRows` without rows, which shows the progress.
+    If no row is ready within a second, yield a `CheckedRows` without rows, so that the caller can show the progress.
 
     Args:
         items: The rows of the manifest.
-        checker: The checks; None checks nothing.
-        kept: The file with results of earlier checks, which also gets the new results; None keeps none.
-        thumbnails: The file that gets the thumbnails; the yielded results have none.
+        checker: Checks the rows; if None, they are not checked.
+        kept: File with results of earlier checks; the new results are added to it. None: earlier results are not used,
+            and the new ones are not stored.
+        thumbnails: File to which the thumbnails are written; the yielded results do not contain them.
     """
     window = _Window(checker, kept, thumbnails)
     try:
@@ -111,7 +112,7 @@ class _Window:
         return bool(self._rows) and self._rows[0][1].done()
 
     async def add(self, items: list[Item]) -> None:
-        """Append rows to the queue and start their checks; rows with a stored result of an earlier check need none."""
+        """Append rows to the queue and start their checks; a row with a stored result is not checked again."""
         none: list[tuple[bytes, CheckResult | None]] = [(b"", None)] * len(items)
         found = none if self._kept is None else await asyncio.to_thread(self._kept.find, items)
         for item, (key, result) in zip(items, found, strict=True):
@@ -129,12 +130,12 @@ class _Window:
         return result
 
     async def wait(self) -> None:
-        """Wait until the first row in the queue is checked, one second at most."""
+        """Wait until the first row in the queue is checked, but no longer than one second."""
         if self._rows:
             await asyncio.wait({self._rows[0][1]}, timeout=_STEP_S)
 
     async def keep_new(self) -> None:
-        """Store on disk the thumbnails and the check results that came since the last call."""
+        """Store on disk the thumbnails and the check results that are new since the last call."""
         new, self._new, pictures, self._new_thumbnails = self._new, [], self._new_thumbnails, {}
         if pictures:  # before the results: a row whose result is kept is not decoded again
             await asyncio.to_thread(self._thumbnails.add, pictures.items())
@@ -142,7 +143,7 @@ class _Window:
             await asyncio.to_thread(self._kept.add, new)
 
     def take(self, most: int) -> list[tuple[Item, CheckResult | None]]:
-        """Remove and return the checked rows before the first unchecked one, up to `most`, with their results."""
+        """Remove the checked rows at the start of the queue, up to `most`, and return them with their results."""
         taken: list[tuple[Item, CheckResult | None]] = []
         while len(taken) < most and self.is_first_done:
             item, check = self._rows.popleft()

@@ -1,1 +1,1 @@
-"""Comparison of two plans, cost by a column of the manifest, and limits on a price above which a command fails."""
+"""Comparison of two plans, cost for each value of a manifest column, and price limits above which a command fails."""

@@ -1,4 +1,4 @@
-"""Which options of a plan may change while its rows stay as they are."""
+"""Decides whether a plan's options can be changed without reading, checking or screening its rows again."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def check_rows_stay_valid(before: Options, after: Options, *, is_screened: bool)
         is_screened: Whether local back ends have screened the rows.
 
     Raises:
-        UsageError: pre-checks are turned on, but the plan was made without them; the option `skip` names other checks;
-            duplicates are found by another rule; other frames of videos would be sent; or an option changes which rows
-            the local back ends of the option `screen` pass.
+        UsageError: `after` turns on pre-checks, but the plan was made without them; the option `skip` or `duplicates`
+            differs; other frames of the videos would be sent; or an option differs that decides which rows the local
+            back ends pass.
     """
 
     def differ(*names: str) -> bool:

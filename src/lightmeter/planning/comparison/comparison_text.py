@@ -17,16 +17,19 @@ if TYPE_CHECKING:
     from lightmeter.planning.plan import Plan
 
 _MOST_CHARS: Final = 60
-"""Characters of a value of an option or a manifest that are shown."""
+"""Longer values of options and of the manifest are cut to this number of characters."""
 
 _MOST_REASONS: Final = 5
-"""Reasons for rows that are not sent that Markdown lists."""
+"""The Markdown text lists at most this number of reasons why rows are not sent; it only counts the others."""
 
 _WWW: Final = re.compile(r"(www)\.", re.IGNORECASE)
-"""Start of a text that GitHub turns into a link, even inside `<code>`."""
+"""Matches `www.`, the start of a text that GitHub turns into a link, even inside `<code>`."""
 
 _MOST_SHARES: Final = 12
-"""Pairs of back end and feature that a text lists; `to_dict` has all."""
+"""A text lists the costs of at most this number of pairs of back end and feature, and then the sum of the others.
+
+`PlanComparison.to_dict` has all pairs.
+"""
 
 
 _WORDS: Final = (
@@ -59,13 +62,13 @@ def plan_as_markdown(
 ) -> str:
     """Return a plan as Markdown for a comment on a pull request: totals first, then short tables.
 
-    Values of the manifest and of options cannot become links, mentions or HTML.
+    Values of the manifest and of options are escaped, so that they cannot become links, mentions or HTML.
 
     Args:
         plan: The plan.
         comparison: What differs from an older plan; None to leave it out.
         by: The cost by a column of the manifest; None to leave it out.
-        exceeded: Sentences on limits that the price exceeds.
+        exceeded: A sentence for each limit that the price exceeds.
     """
     before = "" if comparison is None else f", before {comparison.before}{_rise(comparison)}"
     title = f"### lightmeter plan: {plan.credits}{before}"
@@ -117,7 +120,10 @@ def _escape_as_code(value: str) -> str:
 
 
 def _escaped(value: str) -> str:
-    """Return a text in one line with its special characters escaped; `/` and `.` stay readable, but `www.` does not."""
+    """Return a text in one line with its special characters escaped.
+
+    `/` and `.` stay as they are. Only the dot in `www.` is escaped, so that GitHub does not make a link.
+    """
     shown = _WWW.sub("\\1\x00", replace_control_chars(value)).replace("\n", " ").replace("\t", " ")
     return "".join(c if c.isalnum() or c in " -/." else f"&#{ord(c) or ord('.')};" for c in shown)
 
@@ -143,7 +149,7 @@ def _range_change(before: CreditRange, after: CreditRange) -> str:
 
 
 def _count_changes(comparison: PlanComparison) -> list[tuple[str, int, int]]:
-    """Return (status, rows in the old plan, rows in the new plan) of each status that either plan has."""
+    """Return (status, rows in the old plan, rows in the new plan) for each status that a row of either plan has."""
     before, after = comparison.counts_before, comparison.counts_after
     return [
         ("to send" if name == "pending" else name, before.get(name, 0), after.get(name, 0))
@@ -153,7 +159,11 @@ def _count_changes(comparison: PlanComparison) -> list[tuple[str, int, int]]:
 
 
 def _share_lines(comparison: PlanComparison) -> list[tuple[str, str, str]]:
-    """Return (back end and feature, cost in the old plan, cost in the new plan) as texts, most expensive first."""
+    """Return (back end and feature, cost in the old plan, cost in the new plan) as texts, most expensive first.
+
+    The pairs of back end and feature after the first `_MOST_SHARES` are summed up. The last entry is what rounding up
+    adds to the costs.
+    """
 
     def line(share: FeatureCostChange) -> tuple[str, str, str]:
         before = _share_text(share.before_milli, share.before_label)
@@ -169,9 +179,10 @@ def _share_lines(comparison: PlanComparison) -> list[tuple[str, str, str]]:
 
 
 def _sums(shares: Sequence[tuple[int, int | None] | None]) -> tuple[int, int | None]:
-    """Return the sums of the least and of the most millicredits in `shares`, which are (least, most) pairs.
+    """Add up the (lower end, upper end) pairs in `shares`, in millicredits.
 
-    If the most of a pair is None (unbounded), so is the sum of the mosts. None in place of a pair counts as 0.
+    An upper end of None means that there is no bound; the upper end of the sum is then None too. None in place of a
+    pair counts as 0.
     """
     known = [share for share in shares if share is not None]
     highs = [high for _, high in known if high is not None]
@@ -184,7 +195,10 @@ def _sum_text(shares: Sequence[tuple[int, int | None] | None]) -> str:
 
 
 def _rounded_up(price: CreditRange, shares: Sequence[tuple[int, int | None] | None]) -> str:
-    """Return as text how much `price` exceeds the sum of `shares`, by rounding up and by repeated `--ask` questions."""
+    """Return as text by how much `price` exceeds the sum of `shares`.
+
+    The difference comes from rounding up to whole credits and from repeating the user's questions (`--ask`).
+    """
     low, high = _sums(shares)
     most = None if price.high is None or high is None else price.high * MILLICREDITS - high
     return _milli_text(price.low * MILLICREDITS - low, most)

@@ -1,4 +1,4 @@
-"""What the rows of a plan cost, by the value that they have in a column of the manifest."""
+"""Computes what the rows of a plan cost for each value of a column of the manifest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lightmeter.journal.queries.plan_rows_by_group import PlannedGroup, rows_by_
 from lightmeter.pricing.estimate import CreditRange, FrameRange, counted, run_price
 
 MOST_VALUES: Final = 10
-"""Number of values that are listed, those with the most images and frames; the others are one line."""
+"""Number of values that are listed: those with the most images and frames. All other values share one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +20,10 @@ class ValueCost:
     """What the rows with one value of a manifest column cost.
 
     Attributes:
-        value: The value; None for rows without a value, and if this object sums up all values that are not listed.
+        value: The value; None for rows without a value, and for the sum of all values that are not listed.
         rows: Number of manifest rows with this value.
         rows_to_send: Number of these rows that a run would send.
-        credits: The price, as for a run of these rows alone.
+        credits: Price of a run of only these rows.
     """
 
     value: str | None
@@ -34,15 +34,15 @@ class ValueCost:
 
 @dataclass(frozen=True, slots=True)
 class ColumnCost:
-    """What a plan costs, by the value of a column of the manifest.
+    """What the rows of a plan cost for each value of a column of the manifest.
 
-    The price of a value is that of a run of its rows alone. The lower ends of these price ranges may add up to more
-    than the lower end for the plan, because the price of a whole request is rounded up.
+    The price of a value is the price of a run of only the rows with this value. The lower ends of these price ranges
+    may add up to more than the lower end for the whole plan, because each of them is rounded up to whole credits.
 
     Attributes:
         column: Name of the column.
-        values: The values with the most images and frames to be sent.
-        rest: All other values together; None if there are none.
+        values: The values with the most images and frames to be sent, `MOST_VALUES` at most.
+        rest: All other values together; None if all values are in `values`.
         rest_values: Number of values in `rest`.
         total: The price of the plan.
     """
@@ -55,7 +55,10 @@ class ColumnCost:
 
     @property
     def lines(self) -> tuple[tuple[str, ValueCost], ...]:
-        """(label, cost) of each listed value, and of the rest; the label is the value, or `(no value)` without one."""
+        """A (label, cost) pair for each listed value, and at the end one for all others together, if there are any.
+
+        The label is the value, or `(no value)` for rows without a value.
+        """
         listed = tuple((cost.value or "(no value)", cost) for cost in self.values)
         rest = f"({counted(self.rest_values, 'other value')})"
         return listed if self.rest is None else (*listed, (rest, self.rest))
@@ -82,7 +85,7 @@ class ColumnCost:
 
 
 def cost_by_column(folder: Path, column: str, price_milli: int, retry_milli: int) -> ColumnCost:
-    """Return what the rows of a plan cost, by the value of a manifest column.
+    """Return what the rows of a plan cost for each value of a manifest column.
 
     Args:
         folder: Folder with the journal of the plan.
@@ -106,10 +109,10 @@ def cost_by_column(folder: Path, column: str, price_milli: int, retry_milli: int
 
 
 def group_price(groups: Sequence[PlannedGroup], price_milli: int, retry_milli: int) -> CreditRange:
-    """Return what a run of the rows in all the given groups together would cost.
+    """Return what a run that sends the rows of all `groups` would cost.
 
     Args:
-        groups: Groups of rows of a plan, with their numbers of frames.
+        groups: Groups of rows of a plan, each with its number of images and frames.
         price_milli: Millicredits for an image or frame.
         retry_milli: Millicredits to repeat the user's question (`--ask`) about an image or frame; 0 without a question.
     """

@@ -24,7 +24,7 @@ from lightmeter.pricing.rates import Rounding, least_charged_milli, parse_roundi
 from lightmeter.tempdirs import temp_dir_unless_error
 
 CHANGES: Final = ("added", "removed", "changed", "unchanged")
-"""What may have happened to a row between two plans."""
+"""The values of `RowChange.change`: what may have happened to a row between the old and the new plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class PlanSnapshot:
     Attributes:
         head: Everything in the plan file except the rows, as plain JSON values.
         folder: Temporary folder with a journal of the rows of the plan.
-        folder_owner: An object that keeps this folder from being removed.
+        folder_owner: The folder is removed when this object is garbage-collected.
     """
 
     head: Mapping[str, Any]
@@ -53,7 +53,7 @@ class PlanSnapshot:
 
     @property
     def rounding(self) -> Rounding | None:
-        """Whether the service rounds up to whole credits per picture or per request; None if it does not say."""
+        """What the service rounds up to whole credits: each picture or each request. None if it does not say."""
         return parse_rounding(self.head.get("rounding"))
 
     @property
@@ -69,7 +69,7 @@ class PlanSnapshot:
         return self.head["base_url"] is not None and service.get("backends") is None and own is None
 
     def price(self, *groups: PlannedGroup) -> CreditRange:
-        """Return what a run of the rows in `groups` would cost, in credits, by the prices of the plan."""
+        """Return what a run of the rows in `groups` would cost in credits, with the prices of this plan."""
         milli = least_charged_milli(self.price_milli, self.rounding)
         return group_price(groups, milli, self.retry_milli)
 
@@ -81,7 +81,7 @@ class PlanSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """Number and cost of the rows that were added, removed, changed or left unchanged between two plans.
+    """Number and price of the rows that have the same change from an old to a new plan, such as all added rows.
 
     Attributes:
         change: `added`, `removed`, `changed` or `unchanged`.
@@ -103,11 +103,12 @@ class FeatureCostChange:
     Attributes:
         backend: Name of the back end.
         feature: Name of the feature.
-        before_milli: Least and most millicredits in the old plan (most: None if unbounded); None without the feature.
-        after_milli: Least and most millicredits in the new plan, or None, like `before_milli`.
+        before_milli: (least, most) millicredits in the old plan; `most` is None if the cost has no upper bound. None in
+            place of the pair if the old plan does not request the feature.
+        after_milli: The same for the new plan.
         before_label: How far `before_milli` can be trusted: `exact`; `bound` (the cost cannot be outside the range);
             or `estimate`, if the service has not confirmed the prices.
-        after_label: How far `after_milli` can be trusted.
+        after_label: How far `after_milli` can be trusted, in the same words.
     """
 
     backend: str
@@ -120,7 +121,10 @@ class FeatureCostChange:
 
 @dataclass(frozen=True, slots=True)
 class FeaturePriceChange:
-    """A feature of a back end whose price (millicredits for an image or frame) differs in the old and the new plan."""
+    """A feature of a back end whose price differs between the old (`before_milli`) and the new plan (`after_milli`).
+
+    Prices are millicredits for one image or frame.
+    """
 
     backend: str
     feature: str
@@ -130,7 +134,7 @@ class FeaturePriceChange:
 
 @dataclass(frozen=True, slots=True)
 class OptionChange:
-    """An option that differs, with its values in the old (`before`) and the new plan (`after`) as plain JSON values."""
+    """An option whose value differs between the old (`before`) and the new plan (`after`); plain JSON values."""
 
     name: str
     before: Any
@@ -146,13 +150,13 @@ class PlanComparison:
         after: Price of the new plan.
         before_label: How far the old price can be trusted: `exact`; `bound` (it cannot be outside the range); or
             `estimate`, if the service has not confirmed the prices.
-        after_label: How far the new price can be trusted.
-        counts_before: Rows of the old plan by status.
-        counts_after: Rows of the new plan by status.
-        rows: Number and price of the rows that were added, removed, changed or left unchanged.
+        after_label: How far the new price can be trusted, in the same words.
+        counts_before: Status → number of rows of the old plan.
+        counts_after: Status → number of rows of the new plan.
+        rows: Number and price of the added, of the removed, of the changed and of the unchanged rows.
         shares: What each feature of each back end costs in both plans, most expensive first.
-        prices: Prices of features that both plans request, where they differ.
-        options: Options that differ.
+        prices: The features that both plans request, but at different prices.
+        options: The options whose values differ.
     """
 
     before: CreditRange
@@ -168,7 +172,10 @@ class PlanComparison:
 
     @property
     def rise_percent(self) -> Fraction | None:
-        """Rise of the upper end of the price range in percent; None if a plan has no upper end, or the old one is 0."""
+        """By how many percent the upper end of the price range rises; negative if it falls.
+
+        None if a price range has no upper end, or if the upper end rises from 0.
+        """
         old, new = self.before.high, self.after.high
         if old is None or new is None or (old == 0 and new > 0):
             return None
@@ -177,7 +184,8 @@ class PlanComparison:
     def rises_by_more_than(self, percent: Fraction) -> bool:
         """Return whether the upper end of the price range rises by more than `percent` from the old to the new plan.
 
-        If both ranges are unbounded, the lower ends are compared instead.
+        If neither price range has an upper end, the lower ends are compared instead. If only the new range has none,
+        return True; if only the old one has none, return False.
         """
         old, new = self.before.high, self.after.high
         if old is None and new is None:
@@ -227,7 +235,7 @@ class PlanComparison:
 
 
 def read_snapshot(path: Path) -> PlanSnapshot:
-    """Read a saved plan for a comparison; neither its manifest nor its prices are checked.
+    """Read a saved plan for a comparison, without checking whether its manifest or the prices have changed.
 
     Args:
         path: The plan file.
@@ -250,7 +258,7 @@ def read_snapshot(path: Path) -> PlanSnapshot:
 
 
 def _checked(snapshot: PlanSnapshot) -> PlanSnapshot:
-    """Return the snapshot; raise KeyError, TypeError or ValueError if its `head` lacks a value for a comparison."""
+    """Return `snapshot`; raise KeyError, TypeError or ValueError if its `head` lacks a value that comparisons need."""
     _ = snapshot.credits, snapshot.price_milli, snapshot.retry_milli, snapshot.prices_are_guessed
     _ = dict(snapshot.head["counts"]), {name: int(milli) for name, milli in _prices(snapshot).items()}
     return snapshot
@@ -306,7 +314,7 @@ def _shares(plan: PlanSnapshot) -> dict[str, tuple[int, int | None]]:
 
 
 def _prices(plan: PlanSnapshot) -> Mapping[str, int]:
-    """Return a plan's millicredits for an image or frame by back end and feature, such as `{"BACKEND tags": 1500}`."""
+    """Return a plan's prices: a text `BACKEND FEATURE` → millicredits for an image or frame."""
     prices: Mapping[str, int] = plan.head["prices_millicredits"]
     return prices
 
@@ -334,9 +342,10 @@ def _option_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Opt
 
 
 def _option_values(head: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a plan's options by name, from `head`: all that the plan file contains except the rows.
+    """Return a plan's options: name → plain JSON value.
 
-    Options newer than the lightmeter that saved the plan have their default values.
+    `head` is the content of the plan file except the rows. Options that did not yet exist in the version of lightmeter
+    that saved the plan have their default values.
     """
     known = {name: value for name, value in head["options"].items() if name in Options.model_fields}
     try:

@@ -1,4 +1,4 @@
-"""Limits on the price of a plan, above which `lightmeter plan` and `lightmeter run` end with an error."""
+"""Limits on the price of a plan: `lightmeter plan` and `lightmeter run` end with an error if the price is higher."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _PERCENT: Final = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*%?\s*", re.ASCII)
 
 
 def parse_percent(text: str) -> Fraction:
-    """Return a percentage that is written as `10` or `10%`.
+    """Parse a percentage, which may be written as `10` or `10%`.
 
     Raises:
-        SettingsError: the text is no percentage of 0 or more.
+        SettingsError: the text is not a percentage of 0 or more.
     """
     found = _PERCENT.fullmatch(text)
     if found is None:
@@ -28,11 +28,11 @@ def parse_percent(text: str) -> Fraction:
 
 @dataclass(frozen=True, slots=True)
 class PriceLimits:
-    """Limits on the upper end of a plan's price range, whatever the budget of the plan is.
+    """Limits on the upper end of a plan's price range; the budget of the plan does not matter.
 
     Attributes:
-        fail_above: Most credits; None for no limit.
-        fail_on_rise: Most percent by which the price may rise above that of an older plan; None for no limit.
+        fail_above: Most credits that the plan may cost; None for no limit.
+        fail_on_rise: Most percent by which the plan may cost more than an older plan; None for no limit.
     """
 
     fail_above: int | None = None
@@ -43,7 +43,7 @@ class PriceLimits:
 
         Args:
             credits_: The price of the plan.
-            comparison: What differs from the older plan; None without one.
+            comparison: What differs from the older plan. If None, the limit `fail_on_rise` is not checked.
         """
         sentences = []
         if self.fail_above is not None and (credits_.high is None or credits_.high > self.fail_above):
@@ -56,6 +56,6 @@ class PriceLimits:
 
 
 def raise_if_exceeded(sentences: tuple[str, ...]) -> None:
-    """Raise TooExpensive with sentences on limits that are exceeded, if there are any."""
+    """Raise TooExpensive if there are `sentences`, one for each limit that the price exceeds."""
     if sentences:
         raise TooExpensive(" ".join(sentences), hint="Plan fewer rows or features, or raise the limit.")

@@ -48,15 +48,17 @@ _SHORT: Final = re.compile(r"#[0-9a-f]{3,4}")
 _LONG: Final = re.compile(r"#[0-9a-f]{6}(?:[0-9a-f]{2})?")
 
 _COLORS_AT_ONCE: Final = 256
-"""Colors that are compared with all names in one matrix product. With more, the linear algebra library starts threads,
-which cost more time than they save, and the arrays no longer fit into the processor's cache."""
+"""Number of colors that are compared with all names in one matrix product. With more colors, the linear algebra library
+starts threads, which cost more time than they save, and the arrays no longer fit into the processor's cache."""
 
 
 def color_to_hex(color: str) -> str:
-    """Return a color as `#rrggbb`. The text may be a CSS name in any case, `#rgb` or `#rrggbb`; alpha is dropped.
+    """Return a color as `#rrggbb`.
+
+    `color` may be a CSS name in any case, `#rgb`, `#rgba`, `#rrggbb` or `#rrggbbaa`; the alpha digits are dropped.
 
     Raises:
-        UsageError: The text is none of these.
+        UsageError: `color` is none of these.
     """
     text = color.strip().lower()
     if (name := text.replace("grey", "gray")) in _ALL_NAMES:
@@ -98,5 +100,6 @@ _LINEAR: Final = srgb_to_linear(np.arange(256) / 255.0)
 _TO_LMS: Final = np.array(RGB_TO_LMS)
 _CSS_OKLAB: Final = srgb_to_oklab(np.array([list(bytes.fromhex(code)) for code in CSS_NAMES.values()]) / 255.0)
 _CLOSENESS: Final = np.vstack([np.array(LMS_TO_OKLAB).T @ _CSS_OKLAB.T, -(_CSS_OKLAB**2).sum(axis=1) / 2])
-"""Matrix M that rates each CSS color b against a color a: (cube roots of a's cone responses, 1) @ M = a.b - b.b / 2, in
-Oklab. The nearest b has the largest rating, because |a - b|^2 = a.a - 2 (a.b - b.b / 2) and a.a is the same for all."""
+"""Matrix M for finding the CSS color b that is nearest to a color a in Oklab. The product (cube roots of a's cone
+responses, 1) @ M is a.b - b.b / 2 for each b. The nearest b has the largest value: |a - b|^2 = a.a - 2 (a.b - b.b / 2),
+and a.a is the same for all b."""

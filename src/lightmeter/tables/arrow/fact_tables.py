@@ -1,4 +1,4 @@
-"""Conversion of the rows of fact tables from Python lists, one for each column, to Arrow tables. Pure.
+"""Conversion of the columns of fact tables from Python lists to Arrow tables. Pure.
 
 The fact tables, such as `tags` and `colors`, hold what the service answered about an image or video frame.
 """
@@ -70,12 +70,12 @@ def entry_array(kind: str, values: list[Any]) -> Any:
 
 
 def _json_texts(pieces: Sequence[Any]) -> Any:
-    """Return JSON texts, given as UTF-8 in any bytes-like type, as an Arrow array of strings."""
+    """Return `pieces`, JSON texts in UTF-8 as any bytes-like type, as an Arrow array of strings."""
     return pa.StringArray.from_buffers(len(pieces), pa.py_buffer(_offsets(pieces)), pa.py_buffer(b"".join(pieces)))
 
 
 def _polygons(values: Sequence[Sequence[Any]]) -> Any:
-    """Return polygons, given as sequences of corners, as an Arrow array of lists of (x, y); empty ones become null."""
+    """Return polygons, each a sequence of corners, as an Arrow array of lists of (x, y); empty ones become null."""
     corners = list(chain.from_iterable(values))
     sides = [
         pa.array([corner.x for corner in corners], pa.float64()),
@@ -87,7 +87,7 @@ def _polygons(values: Sequence[Sequence[Any]]) -> Any:
 
 
 def _offsets(values: Sequence[Any]) -> Any:
-    """Return the positions at which each value starts if all are joined, then the total length: n + 1 numbers."""
+    """Return the offsets of an Arrow array that joins all values: the start of each value, then the total length."""
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum(np.fromiter(map(len, values), np.int32, len(values)), out=offsets[1:])
     return offsets

@@ -15,23 +15,25 @@ from lightmeter.tables.arrow.to_arrow import array_of
 
 
 class ConstantColumn(NamedTuple):
-    """The value of a table column that is equal in all rows: `build_table` repeats it."""
+    """A table column that has the same value in all rows; `build_table` repeats the value."""
 
     value: Any
 
 
 ColumnValues: TypeAlias = "Sequence[Any] | pa.Array[Any] | ConstantColumn"
-"""The values of a column: one for each row, or one for all rows."""
+"""The values of a column: a sequence or array with one value for each row, or a `ConstantColumn`."""
 
 _MICROSECONDS: Final = 1e6  # in a second
 
 
 def build_table(table_schema: pa.Schema, columns: Mapping[str, ColumnValues], count: int) -> pa.Table:
-    """Return an Arrow table of `count` rows; columns without values, and values of the wrong type, become null.
+    """Return an Arrow table of `count` rows with the columns of `table_schema`.
+
+    A column of the schema that is missing in `columns` is null in all rows. A value of the wrong type becomes null.
 
     Args:
         table_schema: The schema of the table.
-        columns: Column name → values of the column; columns that the schema lacks are ignored.
+        columns: Column name → values of the column. Columns that the schema lacks are ignored.
         count: Number of rows.
     """
     return pa.Table.from_arrays([_array(field, columns, count) for field in table_schema], schema=table_schema)
@@ -89,10 +91,10 @@ def to_timestamps(seconds: Sequence[float | None]) -> pa.Array[Any]:
 
 
 def _extra_value(value: Any, type_name: str) -> Any:
-    """Return a manifest value as a column of the type `type_name` stores it.
+    """Convert a manifest value to the form that a column of the type `type_name` stores.
 
-    Columns of type `json` store every value as JSON text. Columns of type `string` store texts unchanged, and all other
-    values as JSON text. None, and values of columns of other types, are unchanged.
+    A column of type `json` stores every value as JSON text. A column of type `string` stores texts unchanged and all
+    other values as JSON text. Columns of other types store values unchanged. None stays None in every column.
     """
     if value is None or type_name not in {"string", "json"}:
         return value

@@ -70,7 +70,7 @@ def schema(table: str, extra_types: Mapping[str, str] = MappingProxyType({})) ->
     Args:
         table: Name of the table, one of `ALL_TABLES`.
         extra_types: Name of each manifest column that lightmeter does not interpret → its type name, a key of
-            `EXTRA_TYPES`. They become the last columns of `assets`.
+            `EXTRA_TYPES`. These columns are the last ones of `assets`; for other tables, the argument has no effect.
 
     Raises:
         UsageError: There is no table of this name.
@@ -92,9 +92,10 @@ def schema_metadata(table: str) -> dict[bytes | str, bytes | str]:
 
 
 def manifest_columns(extra_types: Mapping[str, str]) -> dict[str, str]:
-    """Return manifest column → its name in `assets`, for the columns that lightmeter does not interpret.
+    """Return a mapping from manifest columns to their names in `assets`.
 
-    These columns are the keys of `extra_types`. A column with the name of another column of `assets` gets a suffix.
+    The manifest columns are the keys of `extra_types`: those that lightmeter does not interpret. If `assets` already
+    has a column of that name, the name gets the suffix `_manifest`.
     """
     taken = {column.name for column in (*KEY_COLUMNS, *TABLE_COLUMNS["assets"])}
     new_names: dict[str, str] = {}

@@ -34,9 +34,10 @@ def array_of(values: list[Any], arrow_type: pa.DataType) -> pa.Array[Any]:
 
 
 def _convert_all(values: list[Any], arrow_type: pa.DataType) -> pa.Array[Any] | None:
-    """Return the values as an array, converted in one call; None if Arrow might convert some to wrong values.
+    """Convert the values in one call of Arrow; return None if Arrow might convert some of them to wrong values.
 
-    Timestamps and lists always give None; so do numbers, unless all are integers or, for a float type, finite.
+    Return None for all timestamp, date and list types. For an integer type, return None unless all values are integers
+    or None. For a float type, return None unless all values are finite numbers or None.
 
     Raises:
         pa.ArrowException: Arrow cannot convert a value.

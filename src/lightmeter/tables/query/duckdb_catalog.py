@@ -1,6 +1,7 @@
 """Two files that define the tables of an output folder as DuckDB views: `views.sql` and the database `catalog.duckdb`.
 
-The paths in both are relative to the output folder, so that it can be moved. Start DuckDB in that folder to use them.
+The paths in both files are relative to the output folder, so that the folder can be moved. To use the files, start
+DuckDB in the output folder.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ def views_sql(tables: Sequence[str] = TABLES) -> str:
 
 
 def write_catalog(out: Path) -> None:
-    """Write `views.sql` and `catalog.duckdb`, which define the tables in `out` as DuckDB views; each atomically.
+    """Write `views.sql` and `catalog.duckdb`, which define the tables in `out` as DuckDB views.
 
-    Each table that every run has must already have a Parquet file.
+    Each of the two files is replaced atomically. Each table that every run has must already have a Parquet file.
 
     Raises:
         OSError: A file cannot be written.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import duckdb
 
 _MAX_ATTEMPTS: Final = 3
-"""Most attempts to run a query while a writer replaces the files of its tables."""
+"""Most attempts to run a query if a writer replaces the files of its tables meanwhile; then the query fails."""
 
 _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "autoinstall_known_extensions": False,
@@ -44,7 +44,10 @@ CREATE VIEW duplicates AS SELECT * FROM (
   FROM assets
 ) WHERE members > 1
 """
-"""View of the clusters of duplicates: a row for each of their items; `cluster_id` is the item that is paid for."""
+"""SQL of the view `duplicates`: one row for each item (manifest row) that is a duplicate or has duplicates.
+
+Items that are duplicates of each other have the same `cluster_id`: the id of the one that is paid for.
+"""
 
 
 class QuerySession:
@@ -55,8 +58,8 @@ class QuerySession:
 
     Args:
         where: An output folder, or a URI such as `s3://bucket/prefix`.
-        memory_mb: Memory limit of DuckDB, in MiB; more data than that goes to temporary files. None means DuckDB's
-            default.
+        memory_mb: Memory limit of DuckDB, in MiB; data beyond the limit goes to temporary files. None means DuckDB's
+            default limit.
 
     Raises:
         UsageError: The folder does not exist, or the URI cannot be read or holds no tables.
@@ -82,9 +85,9 @@ class QuerySession:
         self._stack.close()
 
     def ask(self, query: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> pa.Table:
-        """Return the result of one SQL query as an Arrow table, which is empty for a statement without a result.
+        """Return the result of one SQL query as an Arrow table; a statement without a result gives an empty table.
 
-        `params` are values for `?` placeholders, or a mapping for `$name` placeholders.
+        `params` is a sequence of values for `?` placeholders, or a mapping for `$name` placeholders.
 
         Raises:
             UsageError: The query is invalid; the message is DuckDB's.
@@ -103,10 +106,10 @@ class QuerySession:
             raise self._query_error(error) from error
 
     def batches(self, query: str, batch_rows: int = 16 * 1024) -> Iterator[pa.RecordBatch]:
-        """Yield the result of an SQL query in batches of up to `batch_rows` rows: it is never in memory as a whole.
+        """Yield the result of an SQL query in batches of up to `batch_rows` rows, never the whole result in memory.
 
-        Another query in this session ends the result. If a writer replaces files of the tables meanwhile, this query
-        is not tried again.
+        Read all batches before the next query in this session, which discards the rest of this result. If a writer
+        replaces files of the tables meanwhile, raise TablesError: unlike `ask`, do not try the query again.
 
         Raises:
             UsageError: The query is invalid; the message is DuckDB's.
@@ -192,7 +195,7 @@ TablesSource = Path | str | QuerySession
 
 
 def sql(where: TablesSource, query: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> pa.Table:
-    """Return the result of one SQL query; an empty table for a statement without a result.
+    """Return the result of one SQL query as an Arrow table; a statement without a result gives an empty table.
 
     Args:
         where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
@@ -208,28 +211,32 @@ def sql(where: TablesSource, query: str, params: Sequence[Any] | Mapping[str, An
 
 
 def open_session(where: TablesSource) -> AbstractContextManager[QuerySession]:
-    """Return a context manager that gives a session for `where`, and closes it unless `where` was an open session."""
+    """Return a context manager that gives a session for `where`.
+
+    The end of the block closes the session, unless `where` itself is an open session.
+    """
     return nullcontext(where) if isinstance(where, QuerySession) else QuerySession(where)
 
 
 def _duckdb() -> ModuleType:
-    """Return the module `duckdb`; its import takes a tenth of a second, and few commands query tables."""
+    """Return the module `duckdb`, imported only now: that takes a tenth of a second, and few commands query tables."""
     return import_module("duckdb")
 
 
 def _replaced_errors() -> tuple[type[duckdb.Error], ...]:
-    """Return the exceptions that DuckDB may raise if a writer replaced a Parquet file: the query is then tried again.
+    """Return the exceptions that DuckDB may raise if a writer replaced a Parquet file.
 
-    DuckDB reports a missing file as one that it may not read, and a broken Arrow stream as invalid input.
+    The caller then tries again. They include PermissionException, because DuckDB reports a missing file as one that it
+    may not read; and InvalidInputException, because it reports a broken Arrow stream as invalid input.
     """
     duckdb = _duckdb()
     return duckdb.IOException, duckdb.PermissionException, duckdb.InvalidInputException
 
 
 def _is_read_error(error: duckdb.Error) -> bool:
-    """Whether DuckDB's error is about a broken Parquet file.
+    """Return whether DuckDB's error is about a broken Parquet file.
 
-    That is assumed if its message names such a file, or if its class is `duckdb.Error` itself, not a subclass.
+    That is assumed if an input error names a Parquet file, or if the class of the error is `duckdb.Error` itself.
     """
     duckdb = _duckdb()
     names_file = isinstance(error, duckdb.IOException | duckdb.InvalidInputException) and ".parquet" in str(error)
@@ -252,14 +259,17 @@ def _add_views(connection: duckdb.DuckDBPyConnection, out: Path) -> None:
 
 
 def _no_rows(table_schema: pa.Schema) -> pa.Table:
-    """Return a table without rows; `Schema.empty_table` would import pandas, which takes 50 MB and half a second."""
+    """Return a table without rows, and do not import pandas for it, as `Schema.empty_table` does.
+
+    That import takes 50 MB and half a second.
+    """
     return pa.Table.from_batches([], schema=table_schema)
 
 
 def _add_view(connection: duckdb.DuckDBPyConnection, table: str, files: str) -> None:
-    """Create the view `table` of the rows of `files`, an SQL text to put after FROM.
+    """Create the view `table` over the rows of `files`, an SQL text to put after FROM.
 
-    A column that files by an older lightmeter lack is null.
+    If an older lightmeter wrote the files, they may lack columns of the table: these are null in the view.
     """
     create = f'CREATE OR REPLACE VIEW "{table}" AS SELECT *'
     connection.execute(f"{create} FROM {files}")

@@ -161,14 +161,15 @@ def tag_pairs(where: TablesSource, *, most: int = 50, min_items: int = 2, min_sc
 def palette(where: TablesSource, *, by: str | None = None, most: int = 8) -> pa.Table:
     """Return the main colors of each group of items (manifest rows), with the columns group, hex, items, share.
 
-    Similar colors count as one: the RGB color space is divided into cells of 32 values in each channel. `hex` is the
-    mean color of a cell, `items` the number of items with a color in it, and `share` (0 to 1) its share of the group's
-    colors. Each color has the weight `pixel_fraction`, its share of its picture.
+    Similar colors count as one: the RGB color space is divided into cells of 32 values in each channel, and each row of
+    the result is one cell. `hex` is the mean color in the cell, and `items` the number of items with a color in it. The
+    weight of a color is its `pixel_fraction`, the fraction of the picture that it covers. `share` is the weight of all
+    colors in the cell divided by the weight of all colors of the group: 0 to 1.
 
     Args:
         where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
         by: Column of `assets` to group by, such as a column copied from the manifest; None means a single group.
-        most: Most colors for each group.
+        most: Most colors to return for each group.
 
     Raises:
         UsageError: The folder or the column does not exist.
@@ -179,10 +180,14 @@ def palette(where: TablesSource, *, by: str | None = None, most: int = 8) -> pa.
 def nsfw_review(where: TablesSource, *, least_severity: float = 0.5, most: int = 1000) -> pa.Table:
     """Return the items (manifest rows) that a person should review, worst first.
 
-    The columns are item_id, url, severity, label, source, frame, spread. `severity` is the highest that any back
-    end gave the item or one of its frames, for any label; `label`, `source` (the back end) and `frame` (from 0; null
-    for an image or a whole video) belong to that rating. `spread`, 0 to 1, shows how much the back ends disagree: each
-    back end counts with its highest severity for the item, and `spread` is the largest of these minus the smallest.
+    The columns are item_id, url, severity, label, source, frame, spread:
+
+    - `severity` is that of the worst rating: the highest that any back end gave the item or one of its frames, for any
+      label.
+    - `label`, `source` (the back end) and `frame` are those of the worst rating. Frames are numbered from 0; null means
+      an image or a whole video.
+    - `spread`, 0 to 1, shows how much the back ends disagree. Take the highest severity that each back end gave the
+      item: `spread` is the largest of these numbers minus the smallest.
 
     Args:
         where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
@@ -195,10 +200,10 @@ def nsfw_review(where: TablesSource, *, least_severity: float = 0.5, most: int =
 def agreement(where: TablesSource, *, min_score: float = 0.0, min_count: int = 1) -> pa.Table:
     """Return how often two back ends agree on a tag; columns: one, other, label, both_say, one_says, agreement.
 
-    `one` and `other` are the back ends, `label` is the tag. Only images and video frames that both back ends have
-    tagged count. `both_say` is the number of images and frames with the tag from both back ends, `one_says` the number
-    with the tag from only one, and `agreement` is both_say / (both_say + one_says): 0 to 1. Tags are the same only if
-    they are spelled the same, case included.
+    `one` and `other` are the back ends, `label` is the tag. An image or video frame counts only if each of the two back
+    ends gave it some tag. `both_say` is the number of images and frames with the tag from both back ends. `one_says` is
+    the number with the tag from only one of the two. `agreement` is both_say / (both_say + one_says): 0 to 1. Tags are
+    the same only if they are spelled the same, case included.
 
     Args:
         where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
@@ -224,10 +229,10 @@ def cost_by_group(where: TablesSource, *, by: str | None = None) -> pa.Table:
 
 
 def unmatched_errors(where: TablesSource) -> pa.Table:
-    """Return the errors in answers that could not be assigned to one manifest row, most frequent first.
+    """Return the errors in answers whose manifest row is unknown, most frequent first.
 
     The columns are request_id, backend, message, times, assets, credits_paid. `times` is the number of equal errors in
-    the answer to the request; `assets` (images and videos) and `credits_paid` are those of the request.
+    the answer to the request. `assets` is the number of images and videos in the request, `credits_paid` its charge.
 
     `where` is an output folder, a URI such as `s3://bucket/prefix`, or an open session.
     """

@@ -1,7 +1,8 @@
 """SQL conditions over the tables of a run that select items (manifest rows), such as `nsfw.severity > .5`.
 
 A condition names a table before each column. An item matches if the condition holds for at least one combination of
-its rows in `assets` and in the tables named. Without a row in a table, the columns of that table are null. Examples:
+its rows in `assets` and in the tables that the condition names. If the item has no row in a table, the columns of that
+table are null. Examples:
 
 - `nsfw.severity BETWEEN .1 AND .9`: at least one label of one frame has a severity in this range.
 - `tags.name IN ('dog', 'cat') AND tags.score > .95`: at least one tag is `dog` or `cat` with a score above .95.
@@ -45,7 +46,7 @@ class RowCondition:
 
     @property
     def query(self) -> str:
-        """SQL query with the columns `item_id` and `matches` (true or false), one row for each item with status ok."""
+        """SQL query with one row for each item with the status `ok`: its `item_id`, and `matches` (true or false)."""
         return (
             f"SELECT item_id, coalesce(bool_or(matches), false) AS matches FROM ({self.rows_query}) "  # noqa: S608 (this is the user's own query)
             "GROUP BY item_id"
@@ -53,16 +54,16 @@ class RowCondition:
 
     @property
     def rows_query(self) -> str:
-        """SQL query with the columns `item_id` and `matches` (true, false or null), for items with status ok.
+        """SQL query with the columns `item_id` and `matches` (true, false or null), for items with the status `ok`.
 
-        The result has a row for each combination of an item's rows in the tables `joined`.
+        The result has one row for each combination of an item's rows in the tables `joined`, not one for each item.
         """
         joins = " ".join(f"LEFT JOIN {table} ON {table}.item_id = assets.item_id" for table in self.joined)
         return f"SELECT assets.item_id, (\n{self.sql}\n) AS matches FROM assets {joins} WHERE assets.status = 'ok'"  # noqa: S608 (likewise)
 
 
 def parse_condition(sql: str, name: str) -> RowCondition:
-    """Check a condition against the columns of all tables, without reading any table, and return it.
+    """Return the condition `sql` as an object if it is valid for the columns of the tables; read no table.
 
     Args:
         sql: The condition.
@@ -97,7 +98,7 @@ def parse_condition(sql: str, name: str) -> RowCondition:
 
 
 def _parse(session: QuerySession, sql: str) -> dict[str, Any]:
-    """Return the syntax tree of a condition; raise UsageError if `sql` is anything else than one expression.
+    """Return the syntax tree of a condition; raise UsageError if `sql` is not exactly one expression.
 
     The DuckDB of `session` parses the text; no table is read.
     """
@@ -115,7 +116,7 @@ def _parse(session: QuerySession, sql: str) -> dict[str, Any]:
 
 
 def _has_more(node: dict[str, Any]) -> bool:
-    """Whether a query has clauses after WHERE, which means that the user's text was not just a condition.
+    """Return whether a query has clauses after WHERE, which means that the user's text was not just a condition.
 
     `node` is the query's SELECT in DuckDB's syntax tree.
     """
@@ -136,7 +137,7 @@ def _columns(tree: Any) -> Iterator[list[str]]:
 
 
 def _column_problems(tree: Any) -> Iterator[str]:
-    """Yield an error message for each column in a syntax tree that no table has; subqueries are not searched."""
+    """Yield an error message for each column name in a syntax tree that is wrong; subqueries are not searched."""
     for names in _columns(tree):
         if len(names) == 1:
             yield f"{names[0]} is neither a column with its table before it nor a text in single quotes"
@@ -147,7 +148,7 @@ def _column_problems(tree: Any) -> Iterator[str]:
 
 
 def _subquery_tables(tree: Any) -> Iterator[str]:
-    """Yield the names of the tables that subqueries in a syntax tree read; lowercase."""
+    """Yield, in lower case, the names of the tables that subqueries in a syntax tree read."""
     if isinstance(tree, list):
         for part in tree:
             yield from _subquery_tables(part)

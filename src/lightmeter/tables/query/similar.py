@@ -1,4 +1,4 @@
-"""Search for the images and videos most similar to one of them, by the angle between their embeddings.
+"""Searches for the images and videos that are most similar to a given one, by the angle between their embeddings.
 
 The search is exact: DuckDB compares one vector with all others, in 0.2 s of processor time for 10,000 vectors of 1280
 coordinates. There is no nearest-neighbor index (HNSW): building one takes as long as fifty searches without it.
@@ -29,7 +29,7 @@ SELECT item_id, any_value(url) AS url, arg_max_null(frame, cosine) AS frame,
        greatest(least(max(cosine), 1), -1)::DOUBLE AS similarity
 FROM compared WHERE isfinite(cosine) GROUP BY item_id ORDER BY similarity DESC, item_id LIMIT $most
 """
-"""Query for the nearest items. It leaves out vectors of other models or dimensions, and zero vectors."""
+"""SQL query for the items nearest to `$item`. It leaves out vectors of other models or dimensions, and zero vectors."""
 
 _FIND_ITEM: Final = """
 SELECT item_id, status, reason, error FROM assets WHERE item_id = $item OR url = $item
@@ -43,16 +43,21 @@ SELECT item_id FROM (
   SELECT item_id, greatest(jaro_winkler_similarity(item_id, $item), contains(url, $item)::INT) AS likeness FROM assets
 ) WHERE likeness >= 0.75 ORDER BY likeness DESC, item_id LIMIT 3
 """
-"""Query for items with a similar id, by Jaro-Winkler similarity. Below 0.75 it is rarely what the user meant."""
+"""SQL query for the items that the user may have meant by `$item`, which is no id: at most three.
+
+Their URL contains `$item`, or their id is similar (Jaro-Winkler). If the similarity of an id is below 0.75, the user
+rarely meant it.
+"""
 
 
 def similar(where: TablesSource, item: str, *, most: int = 10, model: str | None = None) -> pa.Table:
     """Return the items most similar to one item, nearest first, with the columns item_id, url, frame, similarity.
 
     `similarity` is the cosine of the angle between two embeddings of the same model: 1 for the same direction, 0 for no
-    likeness, -1 for opposite directions. A video in the result is rated by its nearest embedding, and `frame` is the
-    captured frame, from 0, of that embedding; null means an image, or the embedding of the whole video. `item` itself
-    is compared by the embedding of the whole image or video; if it has none, by the embeddings of all its frames.
+    likeness, -1 for opposite directions. A video may have several embeddings: the one nearest to `item` counts. `frame`
+    is the number of the captured frame, from 0, that this embedding describes; null means an image or a whole video.
+    `item` itself is compared by the embedding of the whole image or video. If it has none, the embeddings of all its
+    frames are used.
 
     Args:
         where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
@@ -82,7 +87,7 @@ def _place_text(where: TablesSource) -> str:
 def _item_id(tables: QuerySession, where: TablesSource, item: str) -> str:
     """Return the id of the item whose id, URL or path is `item`.
 
-    `tables` is an open session for `where`, which error messages name.
+    `tables` is an open session for the tables at `where`; error messages name `where`.
 
     Raises:
         UsageError: There is no such item, or it has no embedding.
@@ -108,7 +113,10 @@ def _missing_reason(row: Mapping[str, Any]) -> str:
 
 
 def _model(tables: QuerySession, item_id: str, model: str | None) -> str | None:
-    """Return `model`, or else the name (which may be None) of the only model that computed embeddings of the item.
+    """Return the name of the model whose embeddings of the item are compared.
+
+    That is `model`; if `model` is None, it is the only model that computed embeddings of the item. The result is None
+    if the embeddings have no model name.
 
     Raises:
         UsageError: The item has no embedding of `model`; or `model` is None and several models embedded the item.

@@ -19,7 +19,7 @@ from lightmeter.tables.parts import PartInfo, read_batches, read_schema
 from lightmeter.tables.remote.uris import delta_place, is_uri, uri_name
 
 _TERMINAL_MARKUP: Final = re.compile("\x1b\\[[0-9;]*m|↳")
-"""Color codes and arrows in the error messages of deltalake."""
+"""Matches color codes and arrows in the error messages of deltalake, which are removed."""
 
 _PERMISSIVE: Final[dict[str, Any]] = {"promote_options": "permissive"}
 """Arrow's option to combine files with older schemas: columns that a file lacks are null."""
@@ -70,7 +70,7 @@ def import_deltalake() -> Any:
 
 
 def signed_batches(parts: list[PartInfo]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Return the schema and all rows of `parts`, a table's Parquet files; unsigned integers become signed ones."""
+    """Return the schema and all rows of `parts`, the Parquet files of a table; unsigned integers become signed."""
     unified = pa.unify_schemas([read_schema(part.path) for part in parts], **_PERMISSIVE)
     schema = pa.schema([field.with_type(_signed(field.type)).remove_metadata() for field in unified])
 

@@ -1,10 +1,12 @@
 """Export of the tables as Apache Iceberg tables; needs `pip install 'lightmeter[iceberg]'`.
 
 Each export adds a version to each Iceberg table. Iceberg replaces one table in one step, but not several: a reader that
-asks the catalog for two tables may get one from before and one from after an export. So each export ends with one
-commit marker, the file `export.json` beside the tables, which is replaced in one step. It names the snapshot and the
-metadata file of every table of that export. Both stay as they are until somebody expires snapshots, so a reader that
-follows the marker sees all tables of an export or none. An export that is killed leaves the marker of the last one.
+asks the catalog for two tables may get one from before and one from after an export.
+
+So each export ends by replacing, in one step, the file `export.json` beside the tables, its commit marker. The marker
+names the snapshot and the metadata file of every table of the export. These stay unchanged until somebody expires
+snapshots. So a reader that follows the marker sees either all tables of an export or none. If an export is killed, the
+marker still names the previous export.
 """
 
 from __future__ import annotations
@@ -28,10 +30,11 @@ from lightmeter.tables.remote.delta import signed_batches
 from lightmeter.tables.remote.uris import file_system, is_uri, uri_name
 
 CATALOG_NAME: Final = "lightmeter"
-"""Name of the user's catalog in the settings of pyiceberg, and of the namespace of the tables in a catalog."""
+"""Name of the user's catalog in the settings of pyiceberg. Unless these settings name a namespace, it is also that of
+the tables in the catalog."""
 
 MARKER: Final = "export.json"
-"""Name of the commit marker of an export."""
+"""Name of the commit marker: the file that an export writes last, and that names the tables of the export."""
 
 _CATALOG_HINT: Final = (
     "Describe a catalog: PYICEBERG_CATALOG__LIGHTMETER__URI, PYICEBERG_CATALOG__LIGHTMETER__TYPE, …, or the catalog "
@@ -40,11 +43,11 @@ _CATALOG_HINT: Final = (
 
 
 def write_iceberg(dataset: Dataset, place: str) -> dict[str, int]:
-    """Write each table to the Iceberg table `<place>/<table>`, then `export.json`. Return table → new snapshot id.
+    """Write each table to the Iceberg table `<place>/<table>`. Return the new snapshot id of each table.
 
-    `export.json` names these snapshots. The catalog is the one that pyiceberg's own settings describe under the name
-    `lightmeter` (PYICEBERG_CATALOG__LIGHTMETER__…), else a SQLite file in `place`. Iceberg has no unsigned integers:
-    `uint8` becomes `int`, and `uint64` becomes a decimal number.
+    At the end, write the file `export.json`, which names these snapshots. If pyiceberg's own settings describe a
+    catalog with the name `lightmeter` (PYICEBERG_CATALOG__LIGHTMETER__…), that catalog is used, else a SQLite file in
+    `place`. Iceberg has no unsigned integers: `uint8` becomes `int`, and `uint64` becomes a decimal number.
 
     Args:
         dataset: The tables to export.
@@ -80,7 +83,7 @@ def write_iceberg(dataset: Dataset, place: str) -> dict[str, int]:
 def read_iceberg(place: str) -> dict[str, pa.Table]:
     """Return table name → its rows, for all tables of the last complete export in `place`, a folder or a URI.
 
-    The file `export.json`, which ends an export, names the tables and their snapshots.
+    The file `export.json`, which an export writes at its end, says which tables and snapshots these are.
 
     Raises:
         SettingsError: pyiceberg is not installed.
@@ -109,9 +112,10 @@ def import_pyiceberg() -> Any:
 
 
 def _open_catalog(place: str, root: str) -> Any:
-    """Return the catalog `lightmeter` of pyiceberg's settings, else one in a SQLite file in the folder `place`.
+    """Return the catalog `lightmeter` of pyiceberg's settings.
 
-    `root` is the URI of `place`.
+    If the settings have no such catalog, return one in a SQLite file in the folder `place`. `root` is the URI of
+    `place`.
 
     Raises:
         UsageError: `place` is a URI, and the settings have no such catalog.

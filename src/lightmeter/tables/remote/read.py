@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def remote_datasets(place: str, filesystem: Any = None) -> dict[str, ds.Dataset]:
     """Return all tables of a remote folder as Arrow datasets, which fetch only the columns and row groups needed.
 
-    A table that every run has but the folder lacks is empty, with the right columns.
+    If the folder lacks a table that every run has, the dataset of that table has the right columns, but no rows.
 
     Args:
         place: Folder with `tables/<table>/*.parquet`: a URI such as `s3://bucket/prefix`, or a path on `filesystem`.
@@ -70,9 +70,9 @@ def read_remote_table(place: str, table: str, filesystem: Any = None) -> pa.Tabl
 
 
 def _tables(remote: fs.FileSystem, root: str) -> list[str]:
-    """Return the names of the tables that every run has, then of the other tables with Parquet files below `root`.
+    """Return the names of all tables in `root`, a folder on the file system `remote`.
 
-    `root` is a folder on the file system `remote`.
+    First come the tables that every run has, even without a file, then any others that have Parquet files.
     """
     found = remote.get_file_info(fs.FileSelector(f"{root}/tables", allow_not_found=True))
     names = {one.base_name for one in found if one.type == fs.FileType.Directory}

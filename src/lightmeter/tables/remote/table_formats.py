@@ -1,4 +1,4 @@
-"""Writes the tables in a further format beside their Parquet files: as Delta or Iceberg tables."""
+"""Writes the tables as Delta or Iceberg tables, in addition to their Parquet files."""
 
 from __future__ import annotations
 

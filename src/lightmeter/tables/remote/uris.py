@@ -50,9 +50,9 @@ def file_system(place: str, filesystem: Any = None) -> tuple[fs.FileSystem, str]
 
 
 def delta_place(place: str) -> tuple[str, dict[str, str]]:
-    """Return `place` without options and credentials, and a dict of both with the names that Delta's writer uses.
+    """Return the URI or path `place` in the form that Delta's writer needs: a place and a dict.
 
-    `place` is a URI or a path.
+    The place is without options and credentials. The dict has both, under the names that Delta's writer uses.
 
     Raises:
         UsageError: Delta's writer does not support an option of the URI.

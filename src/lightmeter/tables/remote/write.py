@@ -2,8 +2,10 @@
 
 An object store cannot replace two objects in one step, so each table becomes a single object. A reader that lists
 `tables/<table>/*.parquet` finds the old table or the new one. `publish` uploads the object under a hidden name and then
-has the store move it, so an interrupted upload leaves no partial table. Object stores have no open files: a reader that
-has asked for the size of an object before it is replaced may then find no footer. It gets an error and must try again.
+has the store move it, so an interrupted upload leaves no partial table.
+
+Object stores have no open files. If an object is replaced after a reader asked for its size, the reader looks for the
+Parquet footer at the wrong place. It gets an error and must try again.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ _CHUNK_BYTES: Final = 8 * 2**20
 
 
 def publish(dataset: Dataset, place: str, filesystem: Any = None) -> dict[str, str]:
-    """Copy all tables to a remote folder, `assets` last, and replace each in one step. Return table → path written.
+    """Copy all tables to a remote folder, `assets` last, and return table → path written.
+
+    Each table in the folder is replaced in one step.
 
     Args:
         dataset: The tables to copy.
@@ -53,7 +57,10 @@ def publish(dataset: Dataset, place: str, filesystem: Any = None) -> dict[str, s
 
 
 def _single_file(dataset: Dataset, table: str, scratch: Path) -> Path:
-    """Return the path of a local Parquet file with all rows of a table: its only file, or a merged one in `scratch`."""
+    """Return the path of a local Parquet file with all rows of a table.
+
+    It is the table's only file; if the table has several, they are merged into a new file in the folder `scratch`.
+    """
     parts = dataset.describe(table)
     return parts[0].path if len(parts) == 1 else merge_into(scratch / f"{table}.parquet", parts)
 
