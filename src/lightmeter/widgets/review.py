@@ -15,6 +15,6 @@ class Review(ReviewView, ViewWidget, module="review"):
     """
 
     def close(self) -> None:
-        """Close the widget, and write the last decisions to the table `reviews`."""
+        """Close the widget, and write the decisions to the table `reviews` that it lacks."""
         self.close_view()
         super().close()

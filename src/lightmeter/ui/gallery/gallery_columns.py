@@ -116,7 +116,7 @@ class GalleryColumns:
         return found
 
     def tags_of(self, position: int, most: int) -> list[tuple[str, float | None]]:
-        """Return the item's tags with the highest scores, at most `most`, as (tag, score 0 to 1 or None for unknown)."""
+        """Return the item's tags with the highest scores, at most `most`, as (tag, score 0 to 1 or None if unknown)."""
         keys = _of_position(self.tag_keys, position)
         found = [(self.tags[value], score) for value, score in zip(key_values(keys), _scores(keys), strict=True)]
         return sorted(found, key=lambda tag: (tag[1] is None, -(tag[1] or 0.0), tag[0]))[:most]
