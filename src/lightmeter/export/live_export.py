@@ -1,8 +1,8 @@
 """Export during a run: a child process follows the journal and adds answered requests to the tables.
 
 It adds a request only when its charge is known or it is proven uncharged, because the result can no longer change then.
-The export has its own process, because decoding answers would block the event loop that sends requests. The process is
-started as `python -m` with this module, because `multiprocessing` would import the user's script again. It ends when its
+The export has its own process, because decoding answers would block the event loop that sends requests. The process
+runs this module with `python -m`, because `multiprocessing` would import the user's script again. It ends when its
 standard input is closed, which also happens if the run is killed. If it fails, the export at the end of the run writes
 the missing rows.
 """
