@@ -94,9 +94,10 @@ def reuse_answers(journal: Journal, options: Options, settings: Settings, now: f
 def find_cached_rows(
     db: sqlite.Connection, options: Options, settings: Settings, now: float
 ) -> Iterator[list[CachedRow]]:
-    """Yield the pending rows of a journal for which the cache has an answer, as lists of at most `CHUNK` rows.
+    """Yield the pending rows of a journal for which the cache has an answer, each with its answer.
 
-    Yield nothing if the options or the settings do not allow the reuse of answers.
+    The rows come in lists of at most `CHUNK` rows. Yield nothing if the options or the settings do not allow the reuse
+    of answers.
 
     Args:
         db: The journal.
@@ -220,8 +221,8 @@ def has_errors(raw: bytes) -> bool:
 def _is_unchanged(marks: AssetMarks) -> bool:
     """Whether a local file still has the content that was planned, so that the answer about it may be cached.
 
-    Always true for a URL. `marks` has the path of the file (None for a URL) and the hash of the planned content. False
-    if no hash is known for the file.
+    Return true for a URL, and false for a file without a known hash. `marks` has the path of the file (None for a URL)
+    and the hash of the planned content.
     """
     if marks.path is None:
         return True

@@ -71,7 +71,7 @@ def _item_credits(paid: int | None, sharers: int, place: int, again: int | None,
         paid: Charge of the request, of which the item pays a share; None if no charge is known.
         sharers: Number of items in the request.
         place: Position of the item among the items of the request, from 0.
-        again: Charge of a second request about this item alone; None if there is none.
+        again: Charge of a second request about this item alone; None if no such charge is known.
         paid_in_all: Credits that all runs together paid for the item. If it is not None, it is the result.
     """
     if paid_in_all is not None:

@@ -27,7 +27,7 @@ BAR_PX: Final = 24
 """Height in CSS pixels that a bar takes, with the space above and below it."""
 
 MAX_BUDGET_RATIO: Final = 4
-"""A budget of more than this number of times the other bars is drawn with an open end, so that they stay visible."""
+"""A budget above this multiple of all other amounts is drawn with an open end, so that their bars stay visible."""
 
 
 def credit_chart(statement: Statement) -> Chart:

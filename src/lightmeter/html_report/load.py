@@ -50,7 +50,7 @@ DUCKDB_MEMORY_MB: Final = 256
 """Memory limit of DuckDB in megabytes. With twice as much memory, a report on a million items is hardly faster."""
 
 MAX_TAGS: Final = 20
-"""Maximum number of tags in the chart of tags and in the estimated shares."""
+"""Maximum number of tags in the chart of tags, and of tags or labels with estimated shares."""
 
 MAX_GROUPS: Final = 24
 """Maximum number of different values of the column that groups palettes and costs."""

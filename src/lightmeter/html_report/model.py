@@ -58,7 +58,10 @@ class GalleryItem:
 
     Attributes:
         kind: `image` or `video`; None if unknown.
-        size_bytes: Length of the file; None if unknown.
+        duration_s: Length of the video in seconds; None for an image, or if unknown.
+        width: Width in pixels; None if unknown.
+        height: Height in pixels; None if unknown.
+        size_bytes: Size of the file in bytes; None if unknown.
         content_sha256: SHA-256 of the content, the key of the thumbnail in `thumbnails.sqlite`; None if unknown.
         severity: Highest NSFW severity, 0 to 1; None if unknown.
         tags: The tags with the highest scores, as pairs (name, score). The score is None if the back end gave no score.

@@ -70,8 +70,8 @@ _EXACT_COUNT: Final = re.compile(r"count\(DISTINCT (hash\(item_id\)|item_id)\)")
 PALETTE: Final = _EXACT_COUNT.sub("approx_count_distinct(item_id)", named_queries.SQL["palette"])
 """The named query `palette`, but with approximate instead of exact numbers of items.
 
-Exact numbers would take most of the report's memory, 0.9 GB for ten million colors. Here they are used only to order
-colors that are otherwise equal.
+Exact numbers would take most of the report's memory, 0.9 GB for ten million colors. In the report, the numbers only
+decide the order of colors that are otherwise equal.
 """
 
 _RESULT_TABLES: Final = ("tags", "colors", "nsfw", "descriptions", "faces", "texts", "brands", "embeddings")

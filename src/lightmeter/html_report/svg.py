@@ -78,7 +78,7 @@ _RC_PARAMS: Final[Any] = {
 _NO_METADATA: Final[dict[str, Any]] = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 
 _rc_params_lock: Final = threading.Lock()
-"""A thread holds it while it changes the settings of matplotlib, which are global to the process."""
+"""A thread holds this lock while it changes the settings of matplotlib, which are global to the process."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ class BackgroundJob:
         planner_loop().loop.call_soon_threadsafe(self._stop.set)
 
     def wait(self) -> Any:
-        """Block until the job has ended that was started last, and return its result or raise its exception.
+        """Block until the most recent job has ended, and return its result or raise its exception.
 
         Return None if no job was ever started. On a keyboard interrupt, stop the job, wait until it has ended, and
         raise the interrupt again.

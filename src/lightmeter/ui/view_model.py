@@ -43,7 +43,7 @@ class ViewModel(traitlets.HasTraits):
     _send_to_page: Callable[[dict[str, Any]], None] | None = None
 
     def connect(self, send_to_page: Callable[[dict[str, Any]], None]) -> None:
-        """Set the function that sends a message to the page. It will be called from any thread."""
+        """Set the function that sends a message to the page. The function can be called from any thread."""
         self._send_to_page = send_to_page
 
     def emit(self, event: str, value: Any) -> None:
@@ -79,10 +79,13 @@ class ViewModel(traitlets.HasTraits):
         return getattr(self, method)(**params)
 
     def close_view(self) -> None:
-        """Stop background work because the page was closed. A subclass with such work overrides this method."""
+        """Do nothing. A subclass overrides this to stop its background work; it is called when the page is closed."""
 
     def page_state(self, names: Iterable[str] | None = None) -> dict[str, Any]:
-        """Return trait → value as a JSON-compatible object, for the traits `names` or, if None, all synced traits."""
+        """Return the values of the traits `names` by name, as JSON-compatible objects.
+
+        If `names` is None, return all traits that the page shows.
+        """
         shown = self.traits(sync=True) if names is None else names
         return {name: to_jsonable_python(getattr(self, name), inf_nan_mode="null") for name in shown}
 

@@ -43,7 +43,7 @@ _MODELS: Final = "SELECT DISTINCT model FROM embeddings WHERE item_id = ? ORDER 
 class ExplorerView(ItemRequests):
     """The gallery of a run's images and videos (items): filters with counts, cards, a selection, saved views.
 
-    The items are read and filtered in the background, so that a notebook stays usable. `wait` blocks until the end.
+    The items are read and filtered in the background, so that a notebook stays usable. `wait` blocks until they are ready.
 
     Attributes:
         filters: The filters, as a dict with the fields of `lightmeter.ui.gallery.gallery_queries.Filters`.
@@ -136,8 +136,7 @@ class ExplorerView(ItemRequests):
     def _show(self, change: int) -> None:
         """Find the items for the present filters and order, and set `result` or `problem`.
 
-        `change` is the number of the change of filters or order to show. Do nothing if a newer change has a higher
-        number.
+        Each change of the filters or the order has a number, here `change`. Do nothing if there was a newer change.
         """
         with self._gallery_lock:
             if change != self._changes:
@@ -197,7 +196,9 @@ class ExplorerView(ItemRequests):
 
     @request
     def item_range(self, first: int, last: int) -> list[str]:
-        """Return the ids of the items from index `first` to index `last` of the gallery; both are included, from 0.
+        """Return the ids of the gallery's items from index `first` to index `last`.
+
+        Both of these items are included. Indices count from 0.
 
         Raises:
             UsageError: The range has more than `MAX_RANGE` items.

@@ -224,7 +224,10 @@ class Gallery:
         }
 
     def item_ids(self, first: int, last: int) -> list[str]:
-        """Return the ids of the shown items from index `first` to index `last`; both are included, and count from 0."""
+        """Return the ids of the shown items from index `first` to index `last`.
+
+        Both of these items are included. Indices count from 0.
+        """
         return [self.columns.item_ids[int(position)].as_py() for position in self.shown.order[first : last + 1]]
 
     def facets(self) -> dict[str, Any]:
@@ -233,8 +236,7 @@ class Gallery:
         A number counts the items that have the value and match the filters of all other facets. The result has the keys
 
         - `tags`: the 12 most frequent tags that are not chosen, then the chosen tags;
-        - `different_tags`: the number of tags of at least one item, where only items count that match the filters of
-          all other facets;
+        - `different_tags`: the number of different tags of the items that match the filters of all other facets;
         - `sources`: all back ends;
         - `columns`: a dict from the name of a column to all its values;
         - `severity`: a dict with `bins` (the number of items in each twentieth of the NSFW severity, which is 0 to 1)

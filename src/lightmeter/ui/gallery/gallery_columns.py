@@ -116,13 +116,13 @@ class GalleryColumns:
         return found
 
     def tags_of(self, position: int, most: int) -> list[tuple[str, float | None]]:
-        """Return the item's tags with the highest scores, at most `most`, as (tag, score 0 to 1 or None if unknown)."""
+        """Return at most `most` tags of the item at `position`, highest score first, as (tag, score 0 to 1 or None)."""
         keys = _of_position(self.tag_keys, position)
         found = [(self.tags[value], score) for value, score in zip(key_values(keys), _scores(keys), strict=True)]
         return sorted(found, key=lambda tag: (tag[1] is None, -(tag[1] or 0.0), tag[0]))[:most]
 
     def colors_of(self, position: int, most: int) -> list[tuple[str, float]]:
-        """Return the colors with the largest shares of the picture, at most `most`, as (`#rrggbb`, share 0 to 1)."""
+        """Return at most `most` colors of the item at `position`, largest share first, as (`#rrggbb`, share 0 to 1)."""
         keys = _of_position(self.color_keys, position)
         shares: dict[int, list[float]] = {}
         for value, share in zip(key_values(keys).tolist(), _scores(keys), strict=True):

@@ -157,7 +157,7 @@ def selection_sql(item_ids: Iterable[str]) -> str:
 def positions_sql(filters: Filters, sort: Sort) -> str:
     """Return the SQL query for the positions in the manifest (from 0) of all items, sorted but not filtered.
 
-    `filters` only tells the color or the similar items to sort by.
+    From `filters`, only the color or the similar items are used, to sort by them.
     """
     return f"SELECT (lm_position - 1)::INTEGER AS place FROM {_source(filters, sort)} ORDER BY {_order(filters, sort)}"  # noqa: S608 (quoted)
 
@@ -228,8 +228,8 @@ def _source(filters: Filters, sort: Sort) -> str:
     """Return SQL to put after FROM: the table `assets` with one or two additional columns to sort by.
 
     `lm_position` is the item's position in the manifest, from 1. If the gallery is sorted by severity, tag, distance or
-    similarity, `lm_key` is the item's severity, score, distance or similarity rank. `filters` only tells the color to
-    measure distances from and the ranks of the similar items. The rows are not filtered.
+    similarity, `lm_key` is the item's severity, score, distance or similarity rank. From `filters`, only the color or
+    the similar items are used, to compute `lm_key`. The rows are not filtered.
     """
     by = effective_sort(filters, sort).by
     if by == "severity":

@@ -115,7 +115,7 @@ def _read_sources(folder: Path, item_ids: Sequence[str]) -> dict[str, tuple[Thum
 
 
 def _find_files(folder: Path, item_ids: Sequence[str]) -> dict[str, ItemFile]:
-    """Return item id → the item's file, as the newest journal says that knows the item.
+    """Return item id → the item's file, from the newest journal that has the item.
 
     Search the journal of the run first, then the journals of the earlier runs in its folder, newest first.
     """
@@ -316,8 +316,8 @@ def _request(row: Row) -> dict[str, Any]:
 def _cell(value: Any) -> Any:
     """Return a value of a table's cell as the page shows it.
 
-    A time becomes a text in UTC without fractions of a second, and a list a text with commas. Other values stay as they
-    are.
+    A time becomes a text in UTC without fractions of a second. The values of a list are joined by commas. Other values
+    stay as they are.
     """
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M:%S}{' UTC' if value.tzinfo else ''}"

@@ -11,7 +11,7 @@ from typing import Final
 from lightmeter.journal.queries.live import Activity
 
 MAX_POINTS: Final = 240
-"""Maximum number of intervals in the history. When there are more, the intervals become twice as long."""
+"""Maximum number of intervals in the history. If there would be more, every two neighbors are merged into one."""
 
 RECENT_S: Final = 60
 """Length of the time over which the recent rates are computed, in seconds."""
@@ -36,7 +36,7 @@ class RecentRates:
     answered: int
 
     def seconds_for(self, rows: int) -> tuple[float, float | None] | None:
-        """Estimate how many seconds `rows` more rows will take; return the lower and the upper bound.
+        """Estimate the time that the run needs for `rows` further rows; return its bounds (lower, upper) in seconds.
 
         Return None if no request was charged recently, because the rate is then unknown. The number of answers in a
         minute is assumed to have a Poisson distribution, and the range extends two standard deviations to each side.
@@ -62,7 +62,7 @@ class RunHistory:
     """
 
     def __init__(self, before: Sequence[Activity] = (), interval_s: int = 1) -> None:
-        """Create the history from the activity so far: `before` has one entry for each interval of `interval_s` s."""
+        """Create the history. `before` is the activity so far, counted in intervals of `interval_s` seconds."""
         self.interval_s = interval_s
         self.sent = sum(each.sent for each in before)
         self._sums = {each.interval: (each.rows, each.paid) for each in before if each.answered}

@@ -11,7 +11,7 @@ from typing import Final
 from lightmeter.ui.live.run_snapshot import Snapshot, SnapshotReader
 
 INTERVAL_S: Final = 1.0
-"""Seconds that a `RunMonitor` waits, unless told otherwise, before it reads the run's state again."""
+"""Default number of seconds that a `RunMonitor` waits before it reads the run's state again."""
 
 Receiver = Callable[[Snapshot], None]
 

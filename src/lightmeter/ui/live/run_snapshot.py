@@ -32,16 +32,16 @@ Snapshot = dict[str, Any]
 """What the live page shows, as JSON-compatible objects; README, "Look at a run in the browser", lists the keys."""
 
 MAX_REASONS: Final = 20
-"""Maximum number of reasons for problems in a snapshot."""
+"""A snapshot lists at most this number of reasons for problems."""
 
 MAX_DEADLINES: Final = 20
-"""Maximum number of requests whose answers wait at the service in a snapshot."""
+"""A snapshot lists at most this number of requests that still wait for their answers."""
 
 QUICK_ROWS: Final = 20_000
 """A run with more rows shows its next steps one snapshot later than the rest, because finding them can take seconds."""
 
 COST_FACTOR: Final = 50
-"""Limits the time spent on scans of all rows: after a scan that took t seconds, the next one waits 50 t seconds."""
+"""Limits the time spent on scans of all rows: after a scan of t seconds, no scan is due for `COST_FACTOR` t seconds."""
 
 REPORT_NAME: Final = "report.html"
 

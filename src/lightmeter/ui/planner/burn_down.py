@@ -1,4 +1,4 @@
-"""Follows the credits of a run towards its cap, and forecasts when the run ends and what it will have cost."""
+"""Follows the credits that a run spends, and forecasts when the run will end and what its unfinished rows will cost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_POINTS: Final = 120
 """Maximum number of points in the chart. When there are more, every second point is removed."""
 
 RATE_WINDOWS_S: Final = (10.0, 60.0)
-"""Lengths in seconds of the two times, up to now, over which recent rates are measured."""
+"""Two recent rates are measured: over the last 10 seconds, and over the last 60 seconds."""
 
 
 @dataclass(frozen=True, slots=True)

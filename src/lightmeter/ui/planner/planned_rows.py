@@ -32,7 +32,7 @@ MAX_HASHES: Final = 20_000
 """Maximum number of images to compare in order to estimate the near-duplicates, if the plan did not search for them."""
 
 COUNTED_AT_ONCE: Final = 20_000
-"""The rows of a saved plan are counted as soon as the planner is created, or in the background if there are more."""
+"""Maximum number of rows of a saved plan to count while the planner is created. More are counted in the background."""
 
 MAX_VALUES: Final = 30
 """Maximum number of different values of a column by which the form can split the price.

@@ -225,8 +225,8 @@ class PlannerView(ViewModel):
         """Run the plan whose price the page offers; `max_credits` is the number on the button that was clicked.
 
         Raises:
-            UsageError: The form or the credits on the button have changed since the click; the plan has risks without
-                consent; or the planner is busy or may not spend.
+            UsageError: The form has changed since the price was shown, or the offer has other credits; the plan has
+                risks without consent; or the planner is busy or may not spend.
         """
         self._must_be_able_to_spend()
         with self._lock:
@@ -250,7 +250,7 @@ class PlannerView(ViewModel):
             self._job.stop()
 
     def close_view(self) -> None:
-        """Stop planning because the page was closed, but only if `may_spend` is false, so that a run is not stopped."""
+        """Stop planning if `may_spend` is false. Else do nothing, so that a run goes on after the page is closed."""
         if not self.may_spend:
             self.stop()
 

@@ -100,7 +100,7 @@ def finished_fraction(progress: Progress) -> float:
 
 
 def waiting_json(out: Path) -> dict[str, Any] | None:
-    """Return how many requests the service has accepted but not answered yet, and when it deletes the oldest result.
+    """Return how many accepted requests wait for their answers, and when the first of these answers expires.
 
     The keys are `requests` and `expires_at` (in seconds since the epoch). Return None if no request waits for its
     answer, or if the folder `out` has no journal yet.

@@ -95,7 +95,9 @@ class PlannedPrices:
         return self.rows.to_pay(options.duplicates, options_changed=self._options_changed(options), part=part)
 
     def _quote(self, options: Options, ticked: Options, to_pay: RowsToPay) -> PriceQuote:
-        """Return the price of the rows `to_pay`. If the form does not change the plan's price, return the latter.
+        """Return the price of the rows `to_pay`.
+
+        The price in credits is taken from the plan if the form has not changed anything that decides it.
 
         Args:
             options: The options in the form.
@@ -142,10 +144,10 @@ class PlannedPrices:
                 yield {"option": name, "value": value, "is_current": value == current, "credits": price}
 
     def _budgets(self, options: Options, quote: PriceQuote, rows: RowRange, *, guess: bool) -> Iterator[dict[str, Any]]:
-        """Yield the number of rows that each of several budgets pays for.
+        """Yield, for each of several budgets, the number of rows that this budget pays for.
 
-        The budgets are the budget in the form and the upper end of the price. Half of the smaller of these two is
-        added, and its double, unless the double exceeds the upper end of the price.
+        The budgets are the budget in the form, the upper end of the price, and half and twice the smaller of these two.
+        Twice the smaller one is left out if it exceeds the upper end of the price.
 
         Args:
             options: The options in the form.

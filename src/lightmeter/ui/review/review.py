@@ -242,7 +242,7 @@ class ReviewView(ItemRequests):
         items_loop().start(self._compare(dict(self._choice.thresholds)))
 
     def close_view(self) -> None:
-        """Write the table `reviews` if it lacks a decision, because the page was closed."""
+        """Write the table `reviews` if it lacks a decision. This is called when the page is closed."""
         super().close_view()
         with self._review_lock:
             is_due = self._is_export_due

@@ -1,4 +1,4 @@
-"""`Outbox`: the messages that wait to be sent to one page; a page that reads slowly does not make it grow."""
+"""`Outbox`: the messages that wait to be sent to one page. Its size is limited, even if the page reads slowly."""
 
 from __future__ import annotations
 

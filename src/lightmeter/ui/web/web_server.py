@@ -1,4 +1,4 @@
-"""Serves view-models and their ES modules to a browser on this machine: the HTTP half of `lightmeter ui`."""
+"""The web server of `lightmeter ui`: serves view-models and their ES modules to a browser on this machine."""
 
 from __future__ import annotations
 
