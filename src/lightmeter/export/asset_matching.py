@@ -1,9 +1,9 @@
 """Matches the assets (images and videos) of an answer to the rows of its request, by name alone. Pure.
 
 The order of the assets is not used, because services change it, leave assets out or add some. Names can differ, too: a
-service may write a URL in another form, give the URL after a redirect, or name an upload by a temporary path. A row that
-no asset name identifies is `unmatched`: the answer stays in the journal, and the row gets no facts. If a request has
-one row and its answer has one asset, they belong together whatever the asset's name.
+service may write a URL in another form, give the URL after a redirect, or name an upload by a temporary path. A row
+that no asset name identifies is `unmatched`: the answer stays in the journal, and the row gets no facts. If a request
+has one row and its answer has one asset, they belong together whatever the asset's name.
 """
 
 from __future__ import annotations

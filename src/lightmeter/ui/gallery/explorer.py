@@ -43,7 +43,8 @@ _MODELS: Final = "SELECT DISTINCT model FROM embeddings WHERE item_id = ? ORDER 
 class ExplorerView(ItemRequests):
     """The gallery of a run's images and videos (items): filters with counts, cards, a selection, saved views.
 
-    The items are read and filtered in the background, so that a notebook stays usable. `wait` blocks until they are ready.
+    The items are read and filtered in the background, so that a notebook stays usable. `wait` blocks until the items
+    are ready.
 
     Attributes:
         filters: The filters, as a dict with the fields of `lightmeter.ui.gallery.gallery_queries.Filters`.
