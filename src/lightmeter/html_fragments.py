@@ -1,4 +1,4 @@
-"""Escaping and number formats for HTML, shared by the report, the widgets and plans."""
+"""Escapes texts for HTML and formats numbers, for the report, the widgets and plans."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from typing import Any, Final
 
 _HEX: Final = re.compile(r"#[0-9a-fA-F]{6}")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
-"""Characters that HTML does not allow, and those that change the writing direction of the text after them."""
+"""Matches a character that HTML does not allow, or that changes the writing direction of the text after it."""
 
 
 def replace_control_chars(value: Any, instead: str = "\N{REPLACEMENT CHARACTER}") -> str:
-    """Return a value as text; `instead` replaces control characters and those that change the writing direction."""
+    """Return a value as text in which `instead` replaces control characters.
+
+    Characters that change the writing direction are replaced too.
+    """
     return _CONTROL.sub(instead, str(value))
 
 
 def esc(value: Any) -> str:
-    """Return a value as text escaped for HTML elements and quoted attributes."""
+    """Return a value as text that is escaped for use in HTML elements and in quoted attributes."""
     return escape(replace_control_chars(value), quote=True)
 
 
@@ -29,12 +32,12 @@ def is_hex_color(text: str) -> bool:
 
 
 def valid_colors(colors: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
-    """Return the pairs (color, share of the picture) whose color is `#rrggbb`; a negative share becomes 0."""
+    """Return only the pairs (color, share of the picture) whose color is `#rrggbb`. A negative share becomes 0."""
     return [(color, max(0.0, part)) for color, part in colors if is_hex_color(color)]
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a number; booleans are not."""
+    """Return whether a value is an int or a float. A boolean does not count as a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -52,14 +55,15 @@ def format_number(value: float) -> str:
 
 
 def counted(number: int, one: str, many: str) -> str:
-    """Return a number followed by the words `one` (such as "row is") if it is 1, else by `many` ("rows are")."""
+    """Return `number` and a phrase: `one` (such as "row is") if the number is 1, else `many` (such as "rows are")."""
     return f"{number} {one if number == 1 else many}"
 
 
 def format_percent(part: float, whole: float) -> str:
     """Return `part` of `whole` in percent, such as `42 %`; `0 %` if `whole` is 0.
 
-    Below 1 % and above 99 %, it has one decimal, from `0.1 %` to `99.9 %`, unless the part is 0 or the whole.
+    A percentage below 1 % or above 99 % has one decimal, and is at least `0.1 %` and at most `99.9 %`. Only an exact 0
+    is `0 %`, and only the exact whole is `100 %`.
     """
     if not whole or not part:
         return "0 %"
@@ -96,7 +100,10 @@ def data_uri(jpeg: bytes) -> str:
 
 
 def labeled_lines_as_html(title: str, lines: Iterable[str]) -> str:
-    """Return lines of text, each a label, at least two spaces and a value, as an HTML table with a title."""
+    """Return an HTML table with a title and a row for each line of `lines`.
+
+    A line is a label, two or more spaces, and a value.
+    """
     cells = (re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in lines)
     left = 'style="text-align:left"'
     rows = "".join(

@@ -1,1 +1,1 @@
-"""Questions that a user asks about every image or video: prompt, JSON schema of the answers, parser of answers."""
+"""Questions that a user asks about every image or video: their prompts, JSON schemas and the parser of the answers."""

@@ -1,7 +1,7 @@
 """Finds the JSON object in a model's answer to the user's question, and validates it against the question's schema.
 
-Code fences and sentences around the object are tolerated. Invalid JSON, such as a trailing comma or a comment, is an
-error that is reported back to the model.
+Code fences and sentences around the object are ignored. Invalid JSON, such as a trailing comma or a comment, is an
+error. A second request reports the error to the model.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lightmeter.ask.json_schema import ListOf, ObjectOf, Property, Scalar, Value
 from lightmeter.ask.question import MAX_ERROR_CHARS, Ask
 
 _MAX_OBJECTS: Final = 64
-"""Most objects of a text that are validated."""
+"""Maximum number of JSON objects in a text that are validated. Further objects are ignored."""
 
 _OBJECT_START: Final = re.compile(r"\{(?=\s*[\"'}])")
 
@@ -28,7 +28,7 @@ class ParsedAnswer(NamedTuple):
     """Values in a model's answer to the user's question, or the error in the answer.
 
     Attributes:
-        values: Property of the question's schema → value, in the type of its table column; None on an error.
+        values: Property of the question's schema → value, in the type of the property's table column; None on an error.
         error: The error, as a sentence; None if the answer is valid.
     """
 
@@ -37,9 +37,10 @@ class ParsedAnswer(NamedTuple):
 
 
 def parse_answer_text(ask: Ask, text: object) -> ParsedAnswer:
-    """Return the values of the first JSON object in `text`, a model's answer, that fits the question `ask`.
+    """Return the values in `text`, a model's answer: those of the first JSON object that fits the question `ask`.
 
-    If none does, return the error in the first object; if there is no object, return that as an error. Never raises.
+    If no object fits, return the error in the first object. If there is no object, return an error that says so. Never
+    raise an error.
     """
     if not isinstance(text, str) or not text.strip():
         return ParsedAnswer(None, "The answer is empty.")
@@ -53,9 +54,10 @@ def parse_answer_text(ask: Ask, text: object) -> ParsedAnswer:
 
 
 def _objects_in(text: str) -> Iterator[dict[str, Any] | str]:
-    """Yield the outermost JSON objects in a text, in order; at invalid JSON, yield an error message and stop.
+    """Yield the JSON objects in a text, in order, without the objects inside them.
 
-    A brace before a word, as in `{like this`, is taken for part of a sentence, not for an object.
+    At invalid JSON, yield an error message (a text) and stop. A brace before a word without quotes, as in `{like this`,
+    does not start an object, but belongs to a sentence.
     """
     at = 0
     for _ in range(_MAX_OBJECTS):
@@ -100,13 +102,13 @@ def _shorten(message: str) -> str:
 
 
 class _UnfitError(ValueError):
-    """Error: a number in a model's answer is valid by the JSON schema, but too large for its table column."""
+    """Raised if a number in a model's answer is valid by the JSON schema, but does not fit its table column."""
 
 
 def _properties(properties: tuple[Property, ...], value: dict[str, Any], place: str) -> dict[str, Any]:
-    """Return property → value in the type of its table column (None if missing), for the JSON object `value`.
+    """Return property → value in the type of the property's table column, for the JSON object `value`.
 
-    `place` is the path of `value` in the answer, for error messages.
+    The value of a missing property is None. `place` is the path of `value` in the answer, for error messages.
     """
     return {
         prop.name: _converted(prop.type, value.get(prop.name), f"{place}.{prop.name}".removeprefix("."))

@@ -1,9 +1,14 @@
 """Translates a JSON schema into types of table columns. No I/O.
 
-Supported: `string`, `integer`, `number`, `boolean`, `enum` and `const` of these types, arrays of one type, objects with
-named properties, "or null" (a list of types, or `anyOf` with `null`), and references to `$defs` without cycles. So the
-schema of a pydantic model with fields of these types is supported. Keywords that only limit values (`minimum`,
-`pattern`, `required`, …) are allowed: the validator applies them.
+Supported are:
+
+- `string`, `integer`, `number`, `boolean`, and `enum` and `const` with values of one of these types;
+- arrays whose values have one type, and objects with named properties;
+- null in addition to one type, written as a list of types or as `anyOf` with `null`;
+- references to `$defs` without cycles.
+
+So the schema of a pydantic model with fields of these types is supported. Keywords that only limit values (`minimum`,
+`pattern`, `required`, …) are allowed. They do not change the type of a column, but the validator applies them.
 
 Source: JSON Schema draft 2020-12, json-schema.org/draft/2020-12.
 """
@@ -21,14 +26,15 @@ Kind = Literal["string", "integer", "number", "boolean"]
 _SCALARS: Final = ("string", "integer", "number", "boolean")
 _TYPES: Final = f"Types: {', '.join(_SCALARS)}, array, object."
 _UNSUPPORTED: Final = ("patternProperties", "prefixItems", "$dynamicRef", "propertyNames")
-"""Keywords of schemas whose values have no fixed columns."""
+"""A schema with one of these keywords is refused, because its values have no fixed columns or types."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """Type of a table column that holds, in each row, one value of the JSON type `kind`, or null.
+    """Type of a table column with a single value, or null, in each row.
 
-    `kind` is `string`, `integer`, `number` or `boolean`.
+    Attributes:
+        kind: JSON type of the values: `string`, `integer`, `number` or `boolean`.
     """
 
     kind: Kind
@@ -36,21 +42,27 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """Type of a table column that holds, in each row, a list or null; `item` is the type of the list's values."""
+    """Type of a table column with a list, or null, in each row. `item` is the type of the values in the lists."""
 
     item: ValueType
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectOf:
-    """Type of a table column that holds, in each row, an object or null; `properties` are those of the object."""
+    """Type of a table column with an object, or null, in each row. `properties` has the properties of the objects."""
 
     properties: tuple[Property, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """A property of an object in a JSON schema: name, type of its table column, and description in the schema."""
+    """A property of an object in a JSON schema.
+
+    Attributes:
+        name: Name of the property.
+        type: Type of the table column for the property.
+        description: Description of the property in the schema; empty if the schema has none.
+    """
 
     name: str
     type: ValueType
@@ -61,10 +73,11 @@ ValueType: TypeAlias = "Scalar | ListOf | ObjectOf"
 
 
 def properties_of(schema: Mapping[str, Any]) -> tuple[Property, ...]:
-    """Return the properties of the object that a JSON schema describes, with their column types, in schema order.
+    """Return the properties of the object that a JSON schema describes, in the order of the schema.
 
     Raises:
-        SettingsError: the schema describes no object, or a value without a column type; the message says where.
+        SettingsError: The schema does not describe an object, or a property has no supported type. The message says
+            where.
     """
     found = _type_of(schema, "schema", _Context(schema, ()))
     if not isinstance(found, ObjectOf):
@@ -73,10 +86,10 @@ def properties_of(schema: Mapping[str, Any]) -> tuple[Property, ...]:
 
 
 def check_references(schema: Mapping[str, Any]) -> None:
-    """Check that every `$ref` of a JSON schema refers to a part of the same schema; no URL is fetched.
+    """Check that every `$ref` of a JSON schema refers to a part of the same schema. No URL is fetched.
 
     Raises:
-        SettingsError: a `$ref` does not refer to a part of the schema.
+        SettingsError: A `$ref` does not refer to a part of the schema.
     """
     _check_references(schema, schema, "schema")
 
@@ -98,7 +111,7 @@ class _Context:
 
     Attributes:
         root: The whole schema.
-        followed: The `$ref`s followed so far, to detect a cycle of references.
+        followed: Every `$ref` that led to the present part of the schema, to detect a cycle of references.
     """
 
     root: Mapping[str, Any]
@@ -192,9 +205,10 @@ def _referenced_type(reference: Any, place: str, context: _Context) -> ValueType
 
 
 def _resolve(root: Mapping[str, Any], reference: Any, place: str) -> Any:
-    """Return the part of the schema `root` that `reference` names: the value of a `$ref`, such as `#/$defs/Part`.
+    """Return the part of the schema `root` to which `reference` refers.
 
-    `place` is the path of the `$ref` in the schema, for error messages.
+    `reference` is the value of a `$ref`, such as `#/$defs/Part`. `place` is the path of this `$ref` in the schema, for
+    error messages.
     """
     found: Any = root
     steps = str(reference).removeprefix("#/").split("/") if str(reference).startswith("#/") else [None]

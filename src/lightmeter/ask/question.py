@@ -20,10 +20,10 @@ from lightmeter.ask.json_schema import Property, check_references, properties_of
 from lightmeter.errors import SettingsError
 
 RESERVED: Final = ("item_id", "url", "frame", "run_id", "source", "error", "raw")
-"""Columns that every table of answers has: no property of a question may have one of these names."""
+"""Columns that every table of answers has. So no property in a question's schema may have one of these names."""
 
 MAX_ERROR_CHARS: Final = 400
-"""Longest quote of a validation error in a repeated prompt, in characters: it bounds the price of the prompt."""
+"""A validation error is cut to this number of characters in a retry prompt, which limits the price of the prompt."""
 
 _MAX_NAME_CHARS: Final = 64
 _KEYS: Final = ("name", "prompt", "schema")
@@ -36,16 +36,16 @@ _RETRY_INSTRUCTION: Final = "\n\nYour last answer to this was not valid: "
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """The user's question about every row of the manifest; the answers become the table `answers_<name>`.
+    """The user's question about every row of the manifest. The answers become the table `answers_<name>`.
 
     Attributes:
         name: Name of the question, in lower case; characters other than letters, digits and `_` become `_`.
         prompt: Text of the question.
-        schema: A JSON schema of an object, or a pydantic model. Each property at the top becomes a column; the
-            module `json_schema` lists the supported types.
+        schema: The JSON schema of an object, or a pydantic model. Each top-level property becomes a column. The module
+            `json_schema` lists the supported types.
 
     Raises:
-        SettingsError: an attribute is invalid; the message says where.
+        SettingsError: An attribute is invalid. The message says where.
     """
 
     name: str
@@ -74,12 +74,12 @@ class Ask:
 
     @cached_property
     def properties(self) -> tuple[Property, ...]:
-        """The top-level properties of the answer's JSON schema, in order; each is a column of the answers' table."""
+        """The top-level properties of the answer's JSON schema, in order. Each is a column of the table of answers."""
         return properties_of(self._document)
 
     @cached_property
     def validator(self) -> Draft202012Validator:
-        """Checks a model's answers (as JSON values) against the question's JSON schema."""
+        """The validator that checks a model's answers (as JSON values) against the question's JSON schema."""
         return _validator(self._document)
 
     @cached_property
@@ -89,16 +89,16 @@ class Ask:
         return f"{self.prompt.strip()}\n\n{_INSTRUCTION}{schema}"
 
     def retry_prompt(self, error: str) -> str:
-        """Return the prompt for asking again after an invalid answer: `request_prompt` and the (shortened) error."""
+        """Return the prompt that asks again after an invalid answer: `request_prompt`, then the shortened `error`."""
         return f"{self.request_prompt}{_RETRY_INSTRUCTION}{error[:MAX_ERROR_CHARS]}"
 
     @property
     def longest_prompt_chars(self) -> int:
-        """Most characters that a prompt of this question can have: the retry prompt with the longest error."""
+        """Maximum number of characters of a prompt of this question: those of a retry prompt with the longest error."""
         return len(self.retry_prompt("e" * MAX_ERROR_CHARS))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the question as a dict for JSON, with `name`, `prompt` and `schema`; `coerce_ask` reads it back."""
+        """Return the question as a JSON-compatible dict with `name`, `prompt` and `schema`, for `coerce_ask`."""
         return {"name": self.name, "prompt": self.prompt, "schema": self._document}
 
     @property
@@ -137,12 +137,14 @@ def _schema_to_json(schema: object) -> dict[str, Any]:
 
 
 def coerce_ask(value: object) -> Ask | None:
-    """Return the user's question from `value`: an `Ask`, a file's path, or a file's content as a dict; None for None.
+    """Return the user's question that `value` stands for, or None if `value` is None.
 
-    A file, TOML (`.toml`) or JSON (any other name), has the keys `prompt`, `schema`, and perhaps `name`.
+    `value` is an `Ask`, the path of a file, or the content of such a file as a dict. The file is TOML if its name ends
+    in `.toml`, else JSON. It has the keys `prompt` and `schema`, and may have the key `name`. Without this key, the
+    name of the file is the name of the question. A dict must have all three keys.
 
     Raises:
-        SettingsError: the question cannot be read or is invalid; the message names the file and the key in it.
+        SettingsError: The question cannot be read or is invalid. The message names the file and the key in it.
     """
     if value is None or isinstance(value, Ask):
         return value

@@ -1,7 +1,7 @@
-"""A cache of paid answers in one SQLite file, which many processes of a machine may read and write.
+"""A cache of paid answers in one SQLite file, which several processes of a machine may read and write at a time.
 
-Each answer is stored once, unchanged. An asset (image or video) in an answer is found by a digest of the request's
-options and the service, and by the asset's canonical URL or the hash of its content.
+Each answer is stored once and unchanged. An asset (image or video) in an answer is looked up by two keys: a digest of
+the request's options and the service, and the asset's canonical URL or the hash of its content.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from lightmeter.journal.commands.plan_rows import CachedAnswer
 from lightmeter.journal.compression import decompress
 
 FILE_NAME: Final = "answers-1.sqlite"
-"""Name of the cache's file. The number is the version of its tables: other versions of the tables have other files."""
+"""Name of the cache's file. The number is the version of its tables, so that each version has its own file."""
 
 BUSY_TIMEOUT_MS: Final = 30_000
-"""Longest wait for a lock that another process holds: long, because a transaction may store hundreds of answers."""
+"""Maximum wait for a lock that another process holds, in milliseconds. A transaction may store hundreds of answers."""
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS answers (
@@ -63,13 +63,13 @@ ORDER BY a.answered_at DESC
 
 @dataclass(frozen=True, slots=True)
 class AssetFingerprint:
-    """The properties that identify an asset (image or video); an unknown property is None.
+    """The properties that identify an asset (image or video). A property is None if it is unknown.
 
     Attributes:
-        identity: Canonical URL; None for a local file, whose path does not identify its content.
-        content_sha256: Hash of its content, in hexadecimal.
-        size_bytes: Size of its content, as the server of the URL reports it.
-        etag: HTTP entity tag (`ETag`) of its content, as the server of the URL reports it.
+        identity: Canonical URL; None for a local file, because a path does not identify the content.
+        content_sha256: SHA-256 of the asset's content, in hexadecimal.
+        size_bytes: Size of the asset's content in bytes, as the server of the URL reports it.
+        etag: HTTP entity tag (`ETag`) of the asset's content, as the server of the URL reports it.
     """
 
     identity: str | None
@@ -84,8 +84,8 @@ class CachedAsset:
 
     Attributes:
         fingerprint: What identifies the image or video.
-        asset: Its position, from 0, among the images and videos in the answer (the JSON list `all.assets`).
-        name: Its name in the answer; None if it has none.
+        asset: Position of the image or video in the answer, that is, in the JSON list `all.assets`, from 0.
+        name: Name of the image or video in the answer; None if the answer does not name it.
     """
 
     fingerprint: AssetFingerprint
@@ -96,8 +96,8 @@ class CachedAsset:
 def is_same_asset(cached: AssetFingerprint, current: AssetFingerprint) -> bool:
     """Whether two fingerprints belong to the same asset (image or video), as far as their known properties show.
 
-    If both content hashes are known, these alone decide. Otherwise an equal URL is the same asset, unless the size or
-    the HTTP entity tag is known for both and differs.
+    If both content hashes are known, only these are compared. Else the URLs must be equal, and the sizes and HTTP
+    entity tags must not differ. A size or tag that only one fingerprint has is not compared.
     """
     if cached.content_sha256 is not None and current.content_sha256 is not None:
         return cached.content_sha256 == current.content_sha256
@@ -108,7 +108,10 @@ def is_same_asset(cached: AssetFingerprint, current: AssetFingerprint) -> bool:
 
 
 class AnswerCache:
-    """A cache of the service's answers about images and videos, in an SQLite file; create it with `open`."""
+    """A cache of the service's answers about images and videos, in an SQLite file.
+
+    Create an instance with `open`. Every method raises SettingsError if the file is damaged.
+    """
 
     def __init__(self, connection: sqlite.Connection, path: Path) -> None:
         self._db = connection
@@ -117,10 +120,10 @@ class AnswerCache:
     @classmethod
     @contextmanager
     def open(cls, folder: Path) -> Iterator[AnswerCache]:
-        """Open the cache of answers in a folder, or create it; for a `with` statement.
+        """Open the cache in `folder`, for the duration of a `with` block. Create it if it does not exist.
 
         Raises:
-            SettingsError: the folder cannot be used, or the file in it is damaged.
+            SettingsError: The folder cannot be used, or the file in it is damaged.
         """
         path = folder / FILE_NAME
         with _errors_translated(path):
@@ -137,17 +140,17 @@ class AnswerCache:
     def find(
         self, request_digest: str, asset: AssetFingerprint, *, since: float
     ) -> tuple[int, str | None, CachedAnswer] | None:
-        """Return the newest intact answer about an asset as (asset's position in the answer, its name there, answer).
+        """Return the newest undamaged answer about an asset, or None if the cache has no such answer.
 
-        Return None if the cache has no such answer.
+        The result is (position of the asset in the answer, name of the asset in the answer or None, answer).
 
         Args:
             request_digest: Digest of the options of a request and the service, from `reuse.request_digest`.
             asset: What identifies the image or video.
-            since: Oldest time of an answer, in seconds since the epoch.
+            since: Time in seconds since the epoch. Older answers are not returned.
 
         Raises:
-            SettingsError: the file is damaged; all methods raise this.
+            SettingsError: The file is damaged.
         """
         with _errors_translated(self._path):
             for column, value in (("content_sha256", asset.content_sha256), ("identity", asset.identity)):
@@ -161,7 +164,10 @@ class AnswerCache:
         return None
 
     def answer(self, sha256: str) -> CachedAnswer | None:
-        """Return the answer whose bytes have the hash `sha256`, of any age; None if it is not cached, or damaged."""
+        """Return the answer whose uncompressed bytes have the hash `sha256`, whatever the answer's age.
+
+        Return None if the answer is not cached or is damaged.
+        """
         with _errors_translated(self._path):
             row = self._db.execute(
                 "SELECT sha256, request_id, answered_at, raw FROM answers WHERE sha256 = ?", (sha256,)
@@ -169,7 +175,10 @@ class AnswerCache:
         return CachedAnswer(*row) if row and _is_intact(sha256, row[-1]) else None
 
     def last_scanned(self, run_id: str) -> int:
-        """Return how far a run's journal was searched for answers to cache: the `scanned` of the last `store`, or 0."""
+        """Return the argument `scanned` of the most recent call of `store` for the run; 0 without such a call.
+
+        It says how far the run's journal was searched for answers to cache.
+        """
         with _errors_translated(self._path):
             row = self._db.execute("SELECT read_to FROM runs WHERE run_id = ?", (run_id,)).fetchone()
         return row[0] if row else 0
@@ -181,13 +190,13 @@ class AnswerCache:
         run_id: str,
         scanned: int,
     ) -> None:
-        """Store answers of a run, and how far the run's journal was searched for answers, in one transaction.
+        """Store answers of a run, and how far the run's journal has been searched for answers, in one transaction.
 
         Args:
             request_digest: Digest of the options of the requests and the service, from `reuse.request_digest`.
             answers: Each answer with the images and videos in it.
             run_id: Id of the run.
-            scanned: Id of the last record that was searched in the journal; a record is a change of a request's state.
+            scanned: Id of the last record in the journal that was searched. A record is a change of a request's state.
         """
         with _errors_translated(self._path), self._db:
             for answer, assets in answers:
@@ -206,9 +215,9 @@ class AnswerCache:
             self._db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?)", (run_id, scanned))
 
     def remove_older(self, before: float) -> int:
-        """Remove images and videos whose answer is older than `before` (epoch seconds), and then unused answers.
+        """Remove images and videos whose answer is older than `before`, and answers without any image or video left.
 
-        Return the number of images and videos removed.
+        `before` is a time in seconds since the epoch. Return the number of images and videos removed.
         """
         with _errors_translated(self._path), self._db:
             self._db.execute("DELETE FROM assets WHERE answered_at < ?", (before,))
@@ -220,7 +229,7 @@ class AnswerCache:
 
 @contextmanager
 def _errors_translated(path: Path) -> Iterator[None]:
-    """Raise SettingsError for SQLite and file errors in the `with` block; `path` is the cache's file."""
+    """Convert SQLite errors and file errors in the `with` block to SettingsError. `path` is the cache's file."""
     try:
         yield
     except (sqlite.Error, OSError) as error:
@@ -231,7 +240,7 @@ def _errors_translated(path: Path) -> Iterator[None]:
 
 
 def _is_intact(sha256: str, raw: bytes) -> bool:
-    """Whether the compressed bytes `raw` of a cached answer are undamaged: decompressed, they hash to `sha256`."""
+    """Whether a cached answer is undamaged: `raw`, its compressed bytes, must have the hash `sha256` uncompressed."""
     try:
         return hashlib.sha256(decompress(raw)).hexdigest() == sha256
     except Exception:  # noqa: BLE001 (a decompressor may raise anything on damaged bytes)

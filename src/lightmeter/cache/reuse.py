@@ -1,8 +1,9 @@
-"""Reuse of answers across runs: rows are answered from the cache, and answers of a run are added to it.
+"""Reuses answers across runs: answers rows from the cache, and adds the answers of a run to the cache.
 
-It is off unless the settings name a folder, because images at a URL change and the user decides how old an answer may
-be. The cache is read when a plan is made, so that the plan's price excludes cached rows. It is filled from the journal
-when a run ends. If the process is killed, the next start of the run adds the missing answers.
+Answers are reused only if the settings name a folder for the cache, because images at a URL can change, and the user
+decides how old an answer may be. The cache is read when a plan is made, so that the plan's price excludes cached rows.
+Answers are added from the journal when a run ends. If the process is killed, the next start of the run adds the missing
+answers.
 """
 
 from __future__ import annotations
@@ -36,17 +37,20 @@ from lightmeter.options import REQUEST_OPTIONS, Options
 from lightmeter.settings import Settings
 
 DAY_S: Final = 86_400.0
+"""Seconds of a day."""
+
 CHUNK: Final = 512
-"""Rows or answers in one commit."""
+"""Maximum number of rows or answers that are written in one commit."""
 
 _log: Final = logging.getLogger(__name__)
 
 
 def request_digest(options: Options, settings: Settings) -> str | None:
-    """Return a digest of the request's options and the service; None if the account's settings choose the back ends.
+    """Return a digest of the service and the options of a request.
 
-    Two requests with the same digest would get equal answers about an asset. For the embedded service the digest
-    includes the version of lightmeter, because that decides the models.
+    Two requests with the same digest would get equal answers about an asset. For the embedded service, the digest
+    includes the version of lightmeter, because the models depend on the version. Return None if neither the options
+    nor the embedded service fix the back ends, because the settings of the account then choose them.
     """
     if is_embedded(options, settings):
         service = f"embedded {__version__}"
@@ -65,18 +69,19 @@ def request_digest(options: Options, settings: Settings) -> str | None:
 
 
 def reuse_answers(journal: Journal, options: Options, settings: Settings, now: float) -> int:
-    """Answer pending rows of a plan from the cache of earlier runs' answers; return the number of rows answered.
+    """Answer pending rows of a plan with cached answers of earlier runs, and return the number of rows answered.
 
-    A local file is found only by the hash of its content, and so only if a pre-check has read the file.
+    The answer about a local file is found only by the hash of the file's content, so only if a pre-check has read the
+    file.
 
     Args:
         journal: The plan's journal, open for writing.
         options: The run's options.
-        settings: The cache's folder, and how old an answer may be.
+        settings: Settings with the cache's folder and the maximum age of an answer.
         now: The present time, in seconds since the epoch.
 
     Raises:
-        SettingsError: the cache's folder cannot be used.
+        SettingsError: The cache's folder cannot be used.
     """
     total = 0
     with open_read_only(journal.folder) as db:
@@ -89,16 +94,19 @@ def reuse_answers(journal: Journal, options: Options, settings: Settings, now: f
 def find_cached_rows(
     db: sqlite.Connection, options: Options, settings: Settings, now: float
 ) -> Iterator[list[CachedRow]]:
-    """Yield the cached answers of a journal's pending rows, some rows at a time; none if answers are not to be reused.
+    """Yield the pending rows of a journal for which the cache has an answer, each with its answer.
+
+    The rows come in lists of at most `CHUNK` rows. Yield nothing if the options or the settings do not allow the reuse
+    of answers.
 
     Args:
         db: The journal.
         options: The run's options.
-        settings: The cache's folder, and how old an answer may be.
+        settings: Settings with the cache's folder and the maximum age of an answer.
         now: The present time, in seconds since the epoch.
 
     Raises:
-        SettingsError: the cache's folder cannot be used.
+        SettingsError: The cache's folder cannot be used.
     """
     digest = request_digest(options, settings) if options.reuse and settings.answers_dir is not None else None
     if digest is None or settings.answers_dir is None:
@@ -115,15 +123,16 @@ def find_cached_rows(
 def find_planned_answers(
     settings: Settings, planned_answers: Sequence[tuple[int, tuple[int, str | None, str]]]
 ) -> list[CachedRow]:
-    """Return the cached answers that a saved plan refers to, however old they are.
+    """Return the cached answers to which a saved plan refers, however old the answers are.
 
     Args:
-        settings: The cache's folder.
-        planned_answers: For each row: its number in the journal (`seq`, from 0), and (position of its image or video
-            in the answer, from 0; name of the image or video in the answer, or None; SHA-256 of the answer).
+        settings: Settings with the cache's folder.
+        planned_answers: A pair for each row: the row's number in the journal (`seq`, from 0), and a tuple that refers
+            to the answer. The tuple has the position of the row's image or video in the answer (from 0), the name of
+            the image or video in the answer (or None), and the SHA-256 of the answer.
 
     Raises:
-        PlanChanged: an answer is no longer cached, so the run would cost more than the plan says.
+        PlanChanged: An answer is no longer cached, so that the run would cost more than the plan says.
     """
     if not planned_answers:
         return []
@@ -146,16 +155,17 @@ def _plan_changed(why: str) -> PlanChanged:
 
 
 def cache_answers(out: Path, run_id: str, options: Options, settings: Settings, now: float) -> int:
-    """Add the answers of a run that are not cached yet to the cache; return the number of answers added.
+    """Add the answers of a run that are not cached yet to the cache, and return the number of answers added.
 
-    Answers with errors, and invalid answers to the user's question, are not cached: a later request may succeed. If the
-    cache cannot be written, that is logged and does not fail the run.
+    Also remove answers from the cache that are too old. Answers with errors and invalid answers to the user's question
+    are not cached, because a later request may succeed. If the cache cannot be written, log this, but do not raise an
+    error, so that the run does not fail.
 
     Args:
         out: The run's output folder.
-        run_id: The run.
+        run_id: Id of the run.
         options: The run's options.
-        settings: The cache's folder, and how long its answers are used.
+        settings: Settings with the cache's folder and the maximum age of an answer.
         now: The present time, in seconds since the epoch.
     """
     digest = request_digest(options, settings)
@@ -178,9 +188,14 @@ def cache_answers(out: Path, run_id: str, options: Options, settings: Settings, 
 
 
 def _to_cached(rows: Sequence[SettledAsset], ask: Ask | None) -> tuple[CachedAnswer, list[CachedAsset]] | None:
-    """Return the answer about `rows` to cache, and its images and videos; None if it has errors or nothing to cache.
+    """Return the answer to one request, with the images and videos in it, in the form in which it is cached.
 
-    Images and videos whose answer to the user's question `ask` is not valid are left out; None means no question.
+    Return None if the answer has errors, or if no image or video in it can be cached. Images and videos without a valid
+    answer to the user's question are left out, and so are changed local files.
+
+    Args:
+        rows: The images and videos of the request.
+        ask: The user's question; None if the run has no question.
     """
     _, request_id, answered_at, compressed, *_ = rows[0]
     raw = decompress(compressed)
@@ -198,15 +213,16 @@ def _to_cached(rows: Sequence[SettledAsset], ask: Ask | None) -> tuple[CachedAns
 
 
 def has_errors(raw: bytes) -> bool:
-    """Whether an answer (`raw`: its JSON, decompressed) is invalid JSON, has no results, or lists errors in `all`."""
+    """Whether an answer is invalid JSON, has no results, or lists errors in `all`. `raw` is the uncompressed JSON."""
     results = WireAnswer(parse_object_strict(raw) or {}).results
     return not results or bool(results.get("errors"))
 
 
 def _is_unchanged(marks: AssetMarks) -> bool:
-    """Whether a local file still has its planned content, so that the answer about it may be cached; true for URLs.
+    """Whether a local file still has the content that was planned, so that the answer about it may be cached.
 
-    `marks` holds the path of the file, None for a URL, and the hash of the planned content.
+    Return true for a URL, and false for a file without a known hash. `marks` has the path of the file (None for a URL)
+    and the hash of the planned content.
     """
     if marks.path is None:
         return True

@@ -1,4 +1,4 @@
-"""Check of answers against the schema of the user's question (`--ask`). Finds the rows that need a second request."""
+"""Checks answers against the JSON schema of the user's question (`--ask`), to find rows that need a second request."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from lightmeter.journal.store import open_read_only
 
 
 def parse_descriptions(ask: Ask, answer: Mapping[str, Any], asset: int) -> list[tuple[DescriptionEntry, ParsedAnswer]]:
-    """Return the descriptions of an image or video, each parsed as an answer to `ask`: its values or an error.
+    """Return the descriptions of an image or video, each with the values parsed from its text, or an error.
 
     Args:
-        ask: The user's question (`--ask`), which the back ends answer by descriptions: JSON texts.
+        ask: The user's question (`--ask`). A back end answers it in a description, whose text is JSON.
         answer: The whole answer of the service, a JSON object.
         asset: Position of the image or video in `all.assets` of the answer.
     """
@@ -28,25 +28,29 @@ def parse_descriptions(ask: Ask, answer: Mapping[str, Any], asset: int) -> list[
 
 
 def all_descriptions_valid(ask: Ask, answer: Mapping[str, Any], asset: int) -> bool:
-    """Whether one image or video in an answer has descriptions, and all are valid answers to the question `ask`.
+    """Whether an image or video has descriptions, and all of them are valid answers to the user's question.
 
-    `asset` is its position in `all.assets` of `answer`.
+    Args:
+        ask: The user's question (`--ask`).
+        answer: The whole answer of the service, a JSON object.
+        asset: Position of the image or video in `all.assets` of the answer.
     """
     pairs = parse_descriptions(ask, answer, asset)
     return bool(pairs) and all(parsed.error is None for _, parsed in pairs)
 
 
 def rows_with_invalid_answers(out: Path, ask: Ask, backends: Sequence[str], first: int, last: int) -> list[RetryRow]:
-    """Return the manifest rows whose answer does not fit the user's question and that were not sent a second time.
+    """Return the manifest rows to send a second time, because their answer does not fit the user's question.
 
-    A row whose answer holds no text at all is left out: there is no error to report to a model.
+    Rows that were already sent a second time are left out. Rows whose answer has no text at all are left out too,
+    because a second request reports the error in the text to the model.
 
     Args:
         out: The folder of the run.
         ask: The user's question (`--ask`).
         backends: Names of the back ends of the run.
-        first: Place of the first row to check in the send order, from 0.
-        last: Place of the last row to check.
+        first: Place, in the order of sending, of the first row to check, from 0.
+        last: Place, in the order of sending, of the last row to check.
     """
     with open_read_only(out) as db:
         return list(_retry_rows(first_answers(db, first, last), ask, backends))

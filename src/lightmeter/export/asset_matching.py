@@ -1,9 +1,9 @@
-"""Matching of the assets (images and videos) of an answer to the rows of its request, by name alone. Pure.
+"""Matches the assets (images and videos) of an answer to the rows of its request, by name alone. Pure.
 
-The order of the assets proves nothing: services change it, leave assets out, add some, write addresses in another form
-or as they were redirected, or name an upload by a temporary path. A row that no asset name identifies is `unmatched`:
-the answer stays in the journal, and the row gets no facts. If a request has one row and its answer one asset, they
-belong together whatever the name.
+The order of the assets is not used, because services change it, leave assets out or add some. Names can differ, too: a
+service may write a URL in another form, give the URL after a redirect, or name an upload by a temporary path. A row
+that no asset name identifies is `unmatched`: the answer stays in the journal, and the row gets no facts. If a request
+has one row and its answer has one asset, they belong together whatever the asset's name.
 """
 
 from __future__ import annotations
@@ -19,31 +19,35 @@ from lightmeter.journal.outcome import AnswerOutcome, RowResult
 from lightmeter.manifest.canonical_url import canonical_url
 
 NO_ASSET: Final = "no_asset"
-"""Reason of a row without an asset: all assets of the answer belong to other rows."""
+"""Why a row has no asset: every asset of the answer, if any, belongs to another row."""
 UNMATCHED: Final = "unmatched"
-"""Reason of a row without an asset: the answer has assets left over, but none with the name of this row."""
+"""Why a row has no asset: the answer has assets that belong to no row, but none of them has the name of this row."""
 REQUEST_FAILED: Final = "request_failed"
-"""Reason of the rows of a request that the service accepted and then failed to answer."""
+"""Why a row has no asset: the service accepted the request, but later failed to process it."""
 
 
 def expected_asset_name(url: str, path: str | None) -> str:
-    """Return the name that an answer should give to a row's image or video: its URL, or if uploaded, its file name."""
+    """Return the name by which an answer should call a row's image or video.
+
+    This is the URL, or if the file at `path` was uploaded (`path` is not None), the name of the file.
+    """
     return url if path is None else Path(path).name
 
 
 def match_assets(sent: Sequence[str], answered: Sequence[str | None]) -> list[int | None]:
-    """Return for each sent name the position in `answered` of the same image or video, or None if no name fits.
+    """Return for each name in `sent` the position in `answered` of the same image or video; None if no name fits.
 
-    Three rules apply in turn, each to the names that the rules before it did not match:
+    Three rules are applied one after another. Each rule considers only names that the earlier rules did not match:
 
     1. The names are equal.
-    2. The names are the same URL: equivalent by RFC 3986, or differing only in `http` or `https` and in `www.`.
-    3. The answered name is a path that ends with the last path segment of the sent name, and neither of the two names
-       fits a third one. A temporary path on the server still ends with the name of the file.
+    2. The names are URLs that are equivalent by RFC 3986, or that differ only in `http` or `https` and in `www.`.
+    3. The answered name is a path that ends with the last path segment of the sent name. This identifies a temporary
+       path on the server, which still ends with the name of the file. The rule is not applied if one of the two names
+       fits several names.
 
     Args:
         sent: URLs or file names of the images and videos in the request.
-        answered: Names of the images and videos in the answer; None for one without a name.
+        answered: Names of the images and videos in the answer; None for an image or video without a name.
     """
     matched: list[int | None] = [None] * len(sent)
     free = set(range(len(answered)))
@@ -66,7 +70,7 @@ def match_assets(sent: Sequence[str], answered: Sequence[str | None]) -> list[in
 
 
 def _address(name: str) -> str:
-    """Return an asset's name in an answer: a URL in canonical form (`~` for `%7E`), a file name unchanged."""
+    """Return a URL in canonical form (for example with `~` for `%7E`), and any other name unchanged."""
     try:
         return canonical_url(name)
     except ValueError:
@@ -74,7 +78,7 @@ def _address(name: str) -> str:
 
 
 def _address_without_scheme(name: str) -> str:
-    """Return an http(s) URL in canonical form without its scheme and `www.`; return any other name unchanged."""
+    """Return an http or https URL in canonical form, without its scheme and `www.`, and any other name unchanged."""
     scheme, separator, rest = _address(name).partition("://")
     return rest.removeprefix("www.") if separator and scheme in {"http", "https"} else name
 
@@ -82,10 +86,10 @@ def _address_without_scheme(name: str) -> str:
 def _match_by_last_segment(
     sent: Sequence[str], answered: Sequence[str | None], matched: Sequence[int | None], free: Collection[int]
 ) -> list[tuple[int, int]]:
-    """Return pairs (index in `sent`, position in `answered`) of names that end in the same path segment.
+    """Match the remaining names by rule 3 of `match_assets`; return pairs (index in `sent`, position in `answered`).
 
-    Only names that are not yet matched count: those of `sent` for which `matched` is None, and those of `answered` at
-    the positions `free`. Names that fit several others are left out.
+    The remaining names are the names in `sent` for which `matched` is None, and the names in `answered` at the
+    positions `free`. A name that fits several names is left out.
     """
     ends = {index: _last_segment(sent[index]) for index, position in enumerate(matched) if position is None}
     paths = {position: answered[position] or "" for position in free if "://" not in (answered[position] or "")}
@@ -100,7 +104,7 @@ def _ends(name: str, end: str) -> bool:
 
 
 def _last_segment(name: str) -> str:
-    """Return the last segment of `name`, a path or a URL (without its query), in lower case, with `_` for `:`."""
+    """Return the last segment of a path, or of a URL without its query, in lower case and with `_` instead of `:`."""
     path = name.partition("?")[0] if "://" in name else name
     return path.rstrip("/").rpartition("/")[2].replace(":", "_").casefold()
 
@@ -108,15 +112,15 @@ def _last_segment(name: str) -> str:
 def outcome_of(
     raw: bytes, rows: Sequence[tuple[int, str]], hold: int, answer: Mapping[str, Any] | None = None
 ) -> AnswerOutcome:
-    """Return the charge of an answer, and for each row of its request the matching image or video, or an error message.
+    """Return the outcome of a request: its charge, and for each row the matching image or video or an error message.
 
-    Never raises, whatever the service sends.
+    Never raise an error, whatever the service sends.
 
     Args:
-        raw: The answer's bytes.
+        raw: The bytes of the answer.
         rows: The rows of the request, as (number in the journal, URL or file name sent).
-        hold: Credits reserved for the request; they count as paid if the answer states no charge.
-        answer: The JSON object in `raw`, if it is already parsed.
+        hold: Credits reserved for the request. They count as paid if the answer does not state a charge.
+        answer: The JSON object in `raw` if the caller has parsed it already; None to parse `raw`.
     """
     wire = WireAnswer((parse_object_lenient(raw) or {}) if answer is None else answer)
     names = wire.asset_names

@@ -1,6 +1,6 @@
-"""Export of a *shard*, a range of rows: writes one Parquet file of every table from the journals of one or more runs.
+"""Exports a *shard*, a range of rows of one or more runs: writes one Parquet file of every table from their journals.
 
-Any process can export a shard, because it only reads journals and writes files to a staging folder.
+Any process can export a shard, because the export only reads journals and writes files to a staging folder.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from lightmeter.tables.table_writers import TableWriters, open_table_writers
 
 @dataclass(frozen=True, slots=True)
 class ExportRun:
-    """A run whose journal is in an output folder, to be exported to tables.
+    """A run to export to tables, as found in an output folder.
 
     Attributes:
-        folder: The folder of its journal.
+        folder: The folder of the run's journal.
         position: Position among the runs of the output folder, oldest first, from 0.
-        mark: Text that changes whenever the journal changes, to recognize outdated files.
+        mark: Text that changes whenever the journal changes. It is stored in the files to recognize outdated ones.
     """
 
     folder: Path
@@ -48,14 +48,15 @@ class ExportRun:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The input of `export_shard`: which rows it writes to one Parquet file of every table, and where.
+    """Says which rows `export_shard` writes to one Parquet file of every table, and where.
 
     Attributes:
-        number: Names the files in `staging` and orders them; unique among the shards that are exported together.
+        number: Number by which the files in `staging` are named and ordered. It is unique among the shards that are
+            exported together.
         ranges: Pairs of a run and the range of its submissions (sent requests) to export.
-        all_runs: All runs of the output folder; the schema of `assets` has the columns of all their manifests.
-        index: SQLite file with the latest run of each item (manifest row).
-        staging: Folder to write the files to.
+        all_runs: All runs of the output folder. The schema of `assets` has the columns of all their manifests.
+        index: SQLite file that says for each item (manifest row) which run is its latest.
+        staging: Folder to which the files are written.
     """
 
     number: int
@@ -89,10 +90,10 @@ def export_shard(shard: Shard) -> dict[str, int]:
 
 
 def export_shard_aside(shard: Shard) -> dict[str, int]:
-    """Write one Parquet file of every table beside `shard.index`, then move the complete files to the staging folder.
+    """Do the same as `export_shard`, but safely on unreliable workers. Return table → number of rows written.
 
-    Return table → number of rows written. Unlike with `export_shard`, a worker process may be killed in the middle, and
-    two workers may export the same shard.
+    The files are written to a new folder beside `shard.index`. Only complete files are moved to the staging folder. So
+    a worker process may be killed in the middle, and two workers may export the same shard.
     """
     own = shard.index.parent / f"shard-{shard.number}-{token_hex(4)}"
     own.mkdir()
@@ -130,10 +131,10 @@ def _write_run(
 
 
 def merge_extra_types(headers: list[RunHeader]) -> dict[str, str]:
-    """Return name → type name of all manifest columns that lightmeter copies without interpreting them.
+    """Return name → type name of the manifest columns that lightmeter copies without interpreting them.
 
-    `headers` are those of the runs with these manifests. Where the manifests differ in the type of a column, the result
-    is a type that fits all their values.
+    `headers` has the header of each run. If a column has different types in the manifests of the runs, the result has a
+    type that fits all values.
     """
     types: dict[str, str] = {}
     for header in headers:

@@ -1,15 +1,15 @@
-"""Export of all tables of an output folder from the journals of its runs, with no request.
+"""Writes all tables of an output folder from the journals of its runs, without sending requests.
 
-An output folder holds the journal of its last run and, under `runs/`, those of the runs before it. The rows of a run
-are divided into *shards*: each shard is one Parquet file of every table. All shards of a run but the last hold only
-*settled* submissions (requests whose charge is known or that are proven uncharged), so an export during or after the
-run only adds new shards. All tables are written anew if runs share items or differ in their schemas, or if a file is
-broken or missing.
+An output folder holds the journal of its newest run and, under `runs/`, the journals of the earlier runs. The rows of a
+run are divided into *shards*: each shard is one Parquet file of every table. The last shard of a run can change. All
+other shards hold only *settled* submissions (requests whose charge is known or that are proven uncharged), which no
+longer change. So an export during or after the run only adds new shards. All tables are written again from the start if
+runs share items or differ in their schemas, or if a file is broken or missing.
 
-The decisions of people (`reviews.sqlite`) become the table `reviews`, one file for all of them.
+The decisions of people (`reviews.sqlite`) become the table `reviews`, which is a single file.
 
 The export also writes `views.sql` and `catalog.duckdb`, which open the tables in DuckDB. If the option `table_format`
-is "delta" or "iceberg", it writes such tables to `delta/` or `iceberg/` as well.
+is "delta" or "iceberg", the export also writes Delta or Iceberg tables to `delta/` or `iceberg/`.
 """
 
 from __future__ import annotations
@@ -40,10 +40,13 @@ from lightmeter.tables.remote.table_formats import write_table_format
 from lightmeter.tempdirs import LockedTempDir
 
 _SHARDS_EACH: Final = 4
-"""Number of ranges of rows for each process of an export: several, because some ranges take longer than others."""
+"""Number of shards per process of an export. It is above 1, because some shards take longer than others."""
 
 MapShards: TypeAlias = Callable[[Callable[[Shard], dict[str, int]], Sequence[Shard]], Iterator[dict[str, int] | None]]
-"""Function that applies a function to shards, and yields the results in any order; a yielded None is to be ignored."""
+"""A function that applies the given function to each shard, and yields the results in any order.
+
+A None among the results is to be ignored.
+"""
 
 _Ranges = tuple[tuple[ExportRun, SubmissionRange], ...]
 
@@ -53,21 +56,23 @@ def export_tables(
 ) -> dict[str, int]:
     """Write the tables of all runs in `out` from their journals. Return table → number of rows written.
 
-    Each item (row of a manifest, by its id) has one row in `assets`: its status is that of its latest run, and its
-    credits are the sum over all runs. Its facts, such as tags, are those of the latest run that answered it.
+    Each item (row of a manifest, by its id) has one row in `assets`. The status in this row comes from the item's
+    latest run. The credits are the sum over all runs. The item's facts, such as tags, come from the latest run that got
+    an answer for the item.
 
     Args:
         out: The output folder.
-        whole: Write all tables anew, even if it would be enough to add new rows.
-        processes: Most processes that share a large export. If more than one, `multiprocessing` imports the module
-            `__main__` again in each, so a script must guard its top-level code.
+        whole: Whether to write all tables again from the start, even if it would be enough to add new rows.
+        processes: Maximum number of processes that share a large export. If it is more than 1, `multiprocessing`
+            imports the module `__main__` again in each process, so that a script must guard its top-level code.
         map_shards: Function that applies a function to shards on the workers of a cluster, such as
-            `lightmeter.scale_out.executors.ShardExecutor.map`; `processes` is then the number of workers. The workers
-            must reach `out` by the same path as this process; they read copies of the journals.
+            `lightmeter.scale_out.executors.ShardExecutor.map`. `processes` is then the number of workers. The workers
+            must reach `out` by the same path as this process. They read copies of the journals. None means to export on
+            this machine.
 
     Raises:
         JournalError: There is no run in `out`.
-        TablesError: The tables cannot be written; the old ones and the journals stay intact.
+        TablesError: The tables cannot be written. The old tables and the journals stay intact.
     """
     read_run_header(out)  # raises if there is no run, before a folder is made
     dataset = Dataset(out)
@@ -89,11 +94,11 @@ def export_tables(
 
 
 def export_settled(out: Path) -> None:
-    """Add to the tables the rows of requests whose charge is known or that are proven uncharged.
+    """Add the rows of settled requests to the tables during the run in `out`.
 
-    Call it during the run in `out`; `export_tables` writes the other rows at the end of the run. Nothing is added if
-    the run asks a question (`--ask`), because retries change the credits of items, or if all tables must be written
-    anew.
+    A request is settled if its charge is known or it is proven uncharged. `export_tables` writes the other rows at the
+    end of the run. Nothing is added in two cases: if the run asks a question (`--ask`), because retries change the
+    credits of items, or if all tables must be written again from the start.
 
     Raises:
         JournalError: There is no run in `out`.
@@ -123,16 +128,16 @@ def _runs(out: Path) -> list[ExportRun]:
 
 
 def _shares_items(runs: Sequence[ExportRun]) -> bool:
-    """Whether the last run has an item (row of a manifest, by its id) that an older run has too."""
+    """Whether the newest run has an item (row of a manifest, by its id) that an older run has too."""
     *older, last = runs
     with open_read_only(last.folder) as db:
         return has_shared_items(db, [run.folder for run in older])
 
 
 def _all_ranges(runs: Sequence[ExportRun], processes: int) -> list[_Ranges]:
-    """Divide the requests of all runs into ranges, each for one Parquet file of every table.
+    """Divide the requests of all runs into shards, each for one Parquet file of every table.
 
-    There is only one such set of files if there is only one process, or if there are few requests.
+    With only one process, or with few requests, there is a single shard.
     """
     whole_runs = [(run, SubmissionRange()) for run in runs]
     counts = []
@@ -167,14 +172,16 @@ def _export(
     keep_others: bool,
     map_shards: MapShards | int = 1,
 ) -> Counter[str]:
-    """Write ranges of requests to new Parquet files of every table. Return table → number of rows written.
+    """Write shards (ranges of requests) to new Parquet files of every table. Return table → number of rows written.
 
     Args:
         dataset: The tables.
-        runs: All runs of the output folder.
-        ranges: The ranges of requests, one for each file.
-        keep_others: Keep the files of other requests; if false, the new files replace all files of the tables.
-        map_shards: Function that applies a function to shards on a cluster; or a number of processes on this machine.
+        runs: All runs of the output folder, oldest first.
+        ranges: The requests of each shard.
+        keep_others: Whether to keep the existing files, which hold other requests. If false, the new files replace all
+            files of the tables.
+        map_shards: Function that applies a function to shards on a cluster. Or the maximum number of processes on this
+            machine.
     """
     rows: Counter[str] = Counter()
     exported = {run.folder: run for shard in ranges for run, _ in shard}.values()
@@ -201,9 +208,9 @@ def _export(
 
 
 def _for_cluster(shards: Sequence[Shard], shared: Path) -> list[Shard]:
-    """Copy all that the shards read to the folder `shared`, which the workers of a cluster reach.
+    """Copy the files that the shards read to the folder `shared`, which the workers of a cluster can reach.
 
-    Return the shards, changed to read the copies.
+    Return the shards, changed so that they read the copies.
     """
     copies = {}
     for run in shards[0].all_runs:

@@ -1,4 +1,4 @@
-"""Rows of `assets`, `requests` and `prechecks` from a run's journal, as Arrow tables."""
+"""Reads the rows of the tables `assets`, `requests` and `prechecks` from a run's journal, as Arrow tables."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _Columns: TypeAlias = "dict[str, tuple[Any, ...]]"
 def journal_row_tables(
     db: sqlite.Connection, header: RunHeader, run: int, submissions: SubmissionRange, extra_types: Mapping[str, str]
 ) -> Iterator[tuple[str, pa.Table]]:
-    """Yield (table name, Arrow table) with rows of `assets`, `requests` and `prechecks`, read from a run's journal.
+    """Yield pairs (table name, Arrow table) with the rows of `assets`, `requests` and `prechecks` of a run.
 
-    Each Arrow table has at most `_ROWS_AT_ONCE` rows.
+    Each Arrow table has at most `_ROWS_AT_ONCE` rows, so that a name can come several times.
 
     Args:
-        db: The run's journal, to which a database with the latest run of each item is attached under the name `latest`.
+        db: The run's journal. A database with the latest run of each item must be attached to it as `latest`.
         header: Id, options and manifest data of the run.
-        run: Position of the run among those of the output folder, oldest first, from 0.
-        submissions: Range of the requests to export; the first range of a run includes all rows of `prechecks`.
-        extra_types: Column → type name, for the columns of all runs' manifests that lightmeter does not interpret.
+        run: Position of the run among the runs of the output folder, oldest first, from 0.
+        submissions: Range of the requests to export. Only the first range of a run includes `prechecks`, with all rows.
+        extra_types: Column → type name, for the manifest columns of all runs that lightmeter does not interpret.
     """
     row_tables = RowTables(extra_types)
     constants: dict[str, ColumnValues] = {"run_id": ConstantColumn(header.run_id)}
@@ -46,7 +46,7 @@ def journal_row_tables(
 
 
 def _chunks(cursor: sqlite.Cursor) -> Iterator[tuple[_Columns, int]]:
-    """Yield the rows of a query as (column → values, number of rows), at most `_ROWS_AT_ONCE` rows at a time."""
+    """Yield the rows of a query in parts of at most `_ROWS_AT_ONCE` rows, as (column → values, number of rows)."""
     first = list(islice(cursor, 1))
     names = [column[0] for column in cursor.get_description()] if first else []
     remaining = chain(first, cursor)
@@ -65,11 +65,14 @@ def _asset_columns(header: RunHeader, columns: _Columns) -> dict[str, ColumnValu
 
 
 def _item_credits(paid: int | None, sharers: int, place: int, again: int | None, paid_in_all: float | None) -> float:
-    """Return the credits paid for an item (manifest row): `paid_in_all` (by all runs) if known, else by this run.
+    """Return the credits paid for an item (manifest row).
 
-    This run paid the item's share of `paid`, the charge of a request about `sharers` items, and `again`, the charge of
-    a second request about this item alone; None means that nothing is known to be paid. `place` is the item's position
-    among the `sharers`, from 0.
+    Args:
+        paid: Charge of the request, of which the item pays a share; None if no charge is known.
+        sharers: Number of items in the request.
+        place: Position of the item among the items of the request, from 0.
+        again: Charge of a second request about this item alone; None if no such charge is known.
+        paid_in_all: Credits that all runs together paid for the item. If it is not None, it is the result.
     """
     if paid_in_all is not None:
         return paid_in_all

@@ -1,9 +1,10 @@
 """Export during a run: a child process follows the journal and adds answered requests to the tables.
 
-It adds a request only when its charge is known or it is proven uncharged, since its result can no longer change then.
-The export has its own process because decoding answers would block the event loop that sends requests. The process runs
-this module with `python -m`, because `multiprocessing` would import the user's script again. It ends when its standard
-input is closed, also if the run is killed. If it fails, the export at the end of the run writes what is missing.
+It adds a request only when its charge is known or it is proven uncharged, because the result can no longer change then.
+The export has its own process, because decoding answers would block the event loop that sends requests. The process
+runs this module with `python -m`, because `multiprocessing` would import the user's script again. It ends when its
+standard input is closed, which also happens if the run is killed. If it fails, the export at the end of the run writes
+the missing rows.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from lightmeter.journal.submission_states import State
 log = logging.getLogger("lightmeter.export")
 
 EXPORT_EVERY_S: Final = 30.0
-"""Most seconds between two exports while there are requests to export."""
+"""Requests that can be exported wait at most this number of seconds for the next export."""
 
 _CHECK_EVERY_S: Final = 1.0
 
@@ -40,7 +41,9 @@ class LiveExport:
         self._is_started = False
 
     def start_if_due(self, seconds: float, answered: int) -> None:
-        """Start the export process once: after `EXPORT_EVERY_S` seconds, or after `SHARD_ANSWERS` answered rows.
+        """Start the export process if it is time to do so and it was not started before.
+
+        It is time after `EXPORT_EVERY_S` seconds, or after `SHARD_ANSWERS` answered rows.
 
         Args:
             seconds: Seconds since the run was started or resumed.
@@ -69,9 +72,10 @@ class LiveExport:
 
 
 def _follow_journal(out: Path) -> None:
-    """Add requests of the run in `out` to its tables once their charge is known, until standard input is closed.
+    """Add settled requests of the run in `out` to its tables again and again, until standard input is closed.
 
-    There is an export after every `SHARD_ANSWERS` such requests, or after `EXPORT_EVERY_S` seconds if there are fewer.
+    A request is settled if its charge is known. An export happens when `SHARD_ANSWERS` new requests are settled, or
+    after `EXPORT_EVERY_S` seconds if at least one is.
     """
     exported, exported_at = 0, 0.0
     while not select.select([sys.stdin], [], [], _CHECK_EVERY_S)[0]:

@@ -19,16 +19,17 @@ from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.parts import PartInfo
 
 SHARD_ANSWERS: Final = 5_000
-"""Number of requests in a final shard. With fewer, readers open many small files. With more, a run takes longer to end,
-because its last shard is written then: this many requests take about a second."""
+"""Minimum number of requests in a final shard. With a smaller number, readers must open many small files. With a larger
+number, a run takes longer to end, because its last shard is written at the end: 5,000 requests take about a second."""
 
 
 def unpublished_range(dataset: Dataset, runs: Sequence[ExportRun]) -> SubmissionRange | None:
-    """Return the range of the last run's requests that the tables in `dataset` lack; None if all must be written anew.
+    """Return the range of the newest run's requests that must still be added to the tables in `dataset`.
 
-    The tables must be written anew if a file is broken, if a file of an older run is missing or does not match its
-    journal, if a file holds rows of the last run and of others, or if the schemas of the runs differ. `runs` are all
-    runs of the output folder, oldest first.
+    Return None if adding is not possible, so that all tables must be written again from the start. This is so if a file
+    is broken, if a file of an older run is missing or does not match its journal, if a file holds rows of the newest
+    run and also of another run, or if the schemas of the runs differ. `runs` has all runs of the output folder, oldest
+    first.
     """
     headers = [run.header for run in runs]
     ask, types = headers[-1].options.ask, merge_extra_types(headers)
@@ -55,9 +56,9 @@ def unpublished_range(dataset: Dataset, runs: Sequence[ExportRun]) -> Submission
 
 
 def _by_run(parts: Sequence[PartInfo]) -> Mapping[str, list[PartInfo]]:
-    """Return run id → those of `parts` (the Parquet files of a table) with rows of this run, by first request.
+    """Return run id → the Parquet files in `parts` that have rows of this run, sorted by their first request.
 
-    The id "" has the files that name no run.
+    The id "" stands for files that do not name a run.
     """
     by_run: dict[str, list[PartInfo]] = defaultdict(list)
     for part in parts:
@@ -80,14 +81,14 @@ def _after_final_shards(parts: Sequence[PartInfo]) -> SubmissionRange:
 
 
 def _is_complete(parts: Sequence[PartInfo], run_id: str, mark: str, *, with_gaps: bool) -> bool:
-    """Whether the Parquet files of a table hold all rows that an older run has for it.
+    """Whether the Parquet files `parts` of a table hold all rows that an older run has for this table.
 
     Args:
-        parts: The files with rows of this run, sorted by their first request.
+        parts: The files with rows of the run, sorted by their first request.
         run_id: Id of the run.
-        mark: A text that changes with the run's journal: the last file must have been written with this mark.
-        with_gaps: Whether ranges of requests may be missing, as an optional table has no file for requests without
-            rows.
+        mark: Text that changes with the run's journal. The last file must have been written with this mark.
+        with_gaps: Whether ranges of requests may be missing. They may for an optional table, which has no file for
+            requests without rows.
     """
     rest = SubmissionRange()
     for part in parts:
@@ -101,10 +102,11 @@ def _is_complete(parts: Sequence[PartInfo], run_id: str, mark: str, *, with_gaps
 
 
 def _can_extend(parts: Sequence[PartInfo], rest: SubmissionRange, *, with_gaps: bool) -> bool:
-    """Whether `parts`, the last run's Parquet files of a table, can stay, and only the requests in `rest` need a file.
+    """Whether a table is complete once a file for the requests in `rest` is added.
 
-    If so, each file has rows of no other run and starts no later than `rest`, and the files hold all requests before
-    `rest`. `with_gaps` allows missing ranges, for an optional table: it has no file for requests without rows.
+    `parts` has the table's Parquet files with rows of the newest run. None of them may have rows of another run or
+    start after `rest`, and together they must hold all requests before `rest`. With `with_gaps`, requests before `rest`
+    may be missing: an optional table has no file for requests without rows.
     """
     if any(len(part.runs) > 1 or _range_of(part).after > rest.after for part in parts):
         return False

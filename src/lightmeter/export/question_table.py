@@ -1,9 +1,9 @@
-"""Rows of the table with the answers to the user's question (`--ask`), from a run's journal.
+"""Reads the rows of the table with the answers to the user's question (`--ask`) from a run's journal.
 
 There is a row for every item, frame and back end, with the values of the answer or an error. An item that was never
-sent has a row too. Each export parses the texts of the answers anew, by the JSON schema of the newest question for this
-table. If a text is invalid and the item was sent a second time, the second text from the same back end about the same
-frame replaces it.
+sent has a row too. Each export parses the texts of the answers again, by the JSON schema of the newest question for
+this table. If a text is invalid and the item was sent a second time, the text is replaced by the second text of the
+same back end about the same frame.
 """
 
 from __future__ import annotations
@@ -41,10 +41,16 @@ _NOT_SENT: Final = {
 
 
 class _Retry(NamedTuple):
-    """What the journal says about a second request for an item (manifest row), to ask the user's question again.
+    """What the journal says about the second request for an item (manifest row), which repeats the user's question.
 
-    `wanted` says whether the first answer was invalid; `reason` why no second request was sent. `state`, `error` and
-    `packed` (the compressed answer) are those of the second request, None without one; `url` and `path` are the item's.
+    Attributes:
+        wanted: Whether a second request was wanted, because the first answer was invalid.
+        reason: Why no second request was sent; None if no reason is stored.
+        state: State of the second request; None if there is none.
+        error: Error of the second request; None if there is none.
+        packed: Compressed answer to the second request; None if there is none.
+        url: URL of the item.
+        path: Local path of the item; None if it has none.
     """
 
     wanted: bool
@@ -59,9 +65,12 @@ class _Retry(NamedTuple):
 class _Row(NamedTuple):
     """A row of the table of answers to the user's question (`--ask`), without the columns that identify the item.
 
-    `frame` (from 0) is None for an image or a whole video. `source` is the back end that answered; None if unknown.
-    `values` (property → value) is None without a valid answer: then `error` says why, and `raw` is the invalid text, if
-    there is one.
+    Attributes:
+        frame: Number of a video's frame, from 0; None for an image or a whole video.
+        source: The back end that answered; None if unknown.
+        values: Property → value; None if there is no valid answer.
+        error: Why there is no valid answer; None if there is one.
+        raw: The invalid text of an answer; None without an invalid text.
     """
 
     frame: int | None = None
@@ -72,13 +81,13 @@ class _Row(NamedTuple):
 
 
 def answer_tables(db: sqlite.Connection, ask: Ask, run_id: str, run: int) -> Iterator[pa.Table]:
-    """Yield Arrow tables with the answers to the user's question about the items of one run, in its manifest's order.
+    """Yield Arrow tables with the answers to the user's question about the items of one run, in manifest order.
 
     Args:
-        db: The run's journal, to which a database with the latest run of each item is attached under the name `latest`.
+        db: The run's journal. A database with the latest run of each item must be attached to it as `latest`.
         ask: The user's question (`--ask`).
         run_id: Id of the run.
-        run: Position of the run among those of the output folder, oldest first, from 0.
+        run: Position of the run among the runs of the output folder, oldest first, from 0.
     """
     schema, rows = answers_schema(ask), _rows(db, ask, run)
     while chunk := list(islice(rows, _ROWS_AT_ONCE)):
@@ -131,16 +140,16 @@ _ParsedByFrameAndSource = dict[tuple[int | None, str | None], list[tuple[Descrip
 
 
 def _retried(ask: Ask, retry: _Retry) -> tuple[_ParsedByFrameAndSource, str]:
-    """Read the answer to the second request about an item from the journal's values; nothing is sent.
+    """Parse the answer to the second request about an item. Nothing is sent.
 
     Args:
         ask: The user's question (`--ask`), which the second request repeated.
-        retry: What the journal says about the second request, or why there was none.
+        retry: What the journal says about the second request, or why there was no second request.
 
     Returns:
-        (texts of the second answer, a sentence). The texts are listed by (frame, back end), each with its parsed
-        values; there are none without a second answer. The sentence says what became of the second request. It is
-        added to the error of each invalid text of the first answer that no text of the second answer replaces.
+        (texts, sentence). `texts` has the texts of the second answer, each with its parsed values, by (frame, back
+        end); it is empty without a second answer. `sentence` says what happened to the second request. The caller adds
+        it to the error of each invalid text of the first answer for which the second answer has no text.
     """
     if not retry.wanted or retry.state is None:
         reason = _NOT_SENT.get(retry.reason, retry.reason)
@@ -160,7 +169,10 @@ def _retried(ask: Ask, retry: _Retry) -> tuple[_ParsedByFrameAndSource, str]:
 
 
 def _service_errors(answer: Mapping[str, Any]) -> str:
-    """Return a sentence with the errors in an answer about one image or video; "" if there is none."""
+    """Return a sentence with the errors in an answer about one image or video.
+
+    The sentence is empty if the answer has no errors, or is not about exactly one image or video.
+    """
     results = answer.get("all")
     errors, assets = (results.get("errors"), results.get("assets")) if isinstance(results, dict) else (None, None)
     if not isinstance(errors, list) or not isinstance(assets, list) or len(assets) != 1:

@@ -1,4 +1,4 @@
-"""The table `reviews`: decisions of people to keep or reject items; one Parquet file, written from `reviews.sqlite`."""
+"""Writes the table `reviews` from `reviews.sqlite`: the decisions of people to keep or reject items, in one file."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from lightmeter.tables.parts import read_batches, read_schema
 from lightmeter.tables.query.duckdb_catalog import CATALOG, write_catalog
 
 _MARK: Final = "reviews"
-"""Key in the lineage of the file: the state of the decisions in it."""
+"""Key in the metadata (lineage) of the Parquet file. Its value is the version of the decisions in the file."""
 
 MAX_CHANGES: Final = 10_000
-"""Most changed items for which the old file is copied with changes; for more, the table is written anew."""
+"""If more items have changed, all decisions are read from SQLite again. Else the old file is copied with changes."""
 
 
 def export_reviews(out: Path) -> None:
-    """Write the table `reviews` of the run in `out`, unless it holds the newest decisions already.
+    """Write the table `reviews` of the run in `out`. Do nothing if it already has the newest decisions.
 
     Raises:
-        TablesError: The table cannot be written; the decisions stay in `reviews.sqlite`.
+        TablesError: The table cannot be written. The decisions stay in `reviews.sqlite`.
         JournalError: `reviews.sqlite` cannot be read.
     """
     dataset = Dataset(out)
@@ -60,9 +60,10 @@ def export_reviews(out: Path) -> None:
 
 
 def write_reviews(dataset: Dataset) -> int:
-    """Write the table `reviews` anew, if there are decisions; return its number of rows.
+    """Write the whole table `reviews` from `reviews.sqlite`, and return its number of rows.
 
-    Call this function only inside a block of `dataset.locked()`, so that no writer replaces newer decisions.
+    If there are no decisions, write nothing and return 0. Call this function only inside `with dataset.locked()`, so
+    that no other process replaces newer decisions.
 
     Raises:
         JournalError: `reviews.sqlite` cannot be read.
@@ -78,10 +79,11 @@ def write_reviews(dataset: Dataset) -> int:
 
 
 def _update_table(dataset: Dataset) -> bool:
-    """Replace the table `reviews` in `dataset` by a copy with newer decisions; return whether that was possible.
+    """Replace the table `reviews` in `dataset` by a copy with the newer decisions; return whether that was possible.
 
-    It is impossible if the table is missing, broken or of another version, or if more than `MAX_CHANGES` items changed.
-    Copying a million decisions takes less than a second, but reading them from SQLite takes ten.
+    It is not possible if the table is missing or broken, if it has other columns than today's version, or if more than
+    `MAX_CHANGES` items have changed. Copying a million decisions takes less than a second. Reading them from SQLite
+    takes ten seconds.
     """
     try:
         (part,) = dataset.describe(REVIEWS)
@@ -98,9 +100,9 @@ def _update_table(dataset: Dataset) -> bool:
 
 
 def _with_changes(part: Path, changes: ReviewChanges) -> Iterator[pa.Table]:
-    """Yield the rows of the Parquet file `part` of the table `reviews`, brought up to date.
+    """Yield the rows of the Parquet file `part` of the table `reviews` with the changes `changes`.
 
-    The rows of items in `changes` are left out; their newest decisions come at the end.
+    The old rows of the changed items are left out. The newest decisions about these items come at the end.
     """
     changed = pa.array(changes.items, pa.string())
     for batch in read_batches(part):
@@ -110,9 +112,9 @@ def _with_changes(part: Path, changes: ReviewChanges) -> Iterator[pa.Table]:
 
 
 def _write_table(dataset: Dataset, mark: ReviewMark, tables: Iterable[pa.Table]) -> int:
-    """Replace the table `reviews` in `dataset` by the rows in `tables`; return the number of rows.
+    """Replace the table `reviews` in `dataset` by the rows in `tables`, and return the number of rows.
 
-    `mark`, the version of the decisions, is stored in the new file.
+    `mark` is the version of the decisions. It is stored in the new file.
     """
     lineage = {"lightmeter": __version__, _MARK: list(mark)}
     with dataset.staging() as staging, open_parts(staging, 0, {REVIEWS: schema(REVIEWS)}, lineage) as parts:

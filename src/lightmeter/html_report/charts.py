@@ -24,16 +24,16 @@ from lightmeter.html_report.svg import (
 from lightmeter.money.statement import Statement
 
 BAR_PX: Final = 24
-"""Height of a bar with the space around it, in CSS pixels."""
+"""Height in CSS pixels that a bar takes, with the space above and below it."""
 
 MAX_BUDGET_RATIO: Final = 4
-"""A budget above this multiple of the credits predicted and paid is not drawn to scale: other bars would vanish."""
+"""A budget above this multiple of all other amounts is drawn with an open end, so that their bars stay visible."""
 
 
 def credit_chart(statement: Statement) -> Chart:
-    """Draw four numbers of credits of a run on one scale: predicted, paid, reserved, and the budget.
+    """Draw the credits of a run on one scale: predicted, paid, held, and the budget.
 
-    Reserved are the credits for requests that may have been charged.
+    Held credits are reserved for requests that may have been charged.
     """
     low, high = statement.predicted.low, statement.predicted.high
     spent, budget = statement.paid + statement.held, statement.budget
@@ -72,9 +72,10 @@ def credit_chart(statement: Statement) -> Chart:
 
 
 def tag_chart(tags: Sequence[Row], items: int) -> Chart:
-    """Draw the most frequent tags as bars with their number of items; `items` is the number of all items of the run.
+    """Draw a bar for each of the most frequent tags, as long as the number of items that have the tag.
 
-    A row in `tags` has `name`, the tag, and `items`, the number of items that have it.
+    A row in `tags` has `name`, the tag, and `items`, the number of items that have the tag. The argument `items` is the
+    number of all items of the run.
     """
 
     def paint(canvas: Canvas) -> None:
@@ -183,7 +184,7 @@ def _describe_bin(width_s: float) -> str:
 
 
 def _time_unit(span_s: float) -> tuple[int, str]:
-    """Return the unit for a time axis of `span_s` seconds: its length in seconds and its name (3600, `hours`)."""
+    """Return the unit for a time axis of `span_s` seconds, as (length in seconds, name), such as (3600, `hours`)."""
     for size_s, name in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
         if span_s >= 3 * size_s:
             return size_s, name

@@ -1,7 +1,7 @@
 """Loads the data of the report: totals from the journal, statistics from the tables, thumbnails of the items shown.
 
-DuckDB aggregates, and only the first rows of each list become Python objects: memory use does not grow with the
-manifest.
+Memory use does not grow with the manifest, because DuckDB aggregates, and only the first rows of each list become
+Python objects.
 """
 
 from __future__ import annotations
@@ -47,22 +47,37 @@ from lightmeter.tables.query import named_queries
 from lightmeter.tables.query.duckdb_query import QuerySession
 
 DUCKDB_MEMORY_MB: Final = 256
-"""Memory limit of DuckDB. With a million items it would use twice as much and be hardly faster."""
+"""Memory limit of DuckDB in megabytes. With twice as much memory, a report on a million items is hardly faster."""
 
 MAX_TAGS: Final = 20
+"""Maximum number of tags in the chart of tags, and of tags or labels with estimated shares."""
+
 MAX_GROUPS: Final = 24
+"""Maximum number of different values of the column that groups palettes and costs."""
+
 MAX_TABLE_ROWS: Final = 12
+"""Maximum number of rows in a table of the report."""
+
 MAX_TIME_BINS: Final = 120
+"""Maximum number of bins of the timeline."""
+
 TAGS_PER_ITEM: Final = 4
+"""Maximum number of tags shown with an item."""
+
 COLORS_PER_ITEM: Final = 6
+"""Maximum number of colors shown with an item."""
+
 COLORS_OF_ALL_ITEMS: Final = 12
+"""Maximum number of colors in the palette of all items."""
+
 COLORS_PER_GROUP: Final = 8
+"""Maximum number of colors in the palette of a group of items."""
 
 BIN_WIDTHS_S: Final = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 6 * 3600, 24 * 3600)
-"""Bin widths of the timeline in seconds: round figures from a tenth of a second to a day."""
+"""Widths in seconds from which the width of the timeline's bins is chosen: a tenth of a second to a day."""
 
 GRAY_CHROMA: Final = 0.035
-"""Oklab chroma below which a color looks gray, so that its hue has no meaning."""
+"""A color with a lower Oklab chroma counts as gray, because its hue has no meaning."""
 
 
 async def load_report_data(
@@ -96,7 +111,7 @@ async def load_report_data(
 def thumbnail_sources(
     folder: Path, items: Sequence[GalleryItem], paths: Mapping[str, str | None]
 ) -> dict[str, ThumbnailSource]:
-    """Return item id → where the item's thumbnail comes from.
+    """Return item id → where to get the item's thumbnail.
 
     Args:
         folder: The folder of the run.
@@ -113,9 +128,9 @@ def thumbnail_sources(
 def _load_without_thumbnails(
     out: Path, group_column: str, most_items: int, clock: Clock
 ) -> tuple[ReportData, dict[str, str | None]]:
-    """Return the report's data without pictures, and item id → local path (None for a URL) of each item shown.
+    """Return the report's data without pictures, and the local paths of the items that the report shows.
 
-    The paths are in manifest order.
+    The paths are a dict in the order of the manifest: item id → local path, or None for an item at a URL.
 
     Args:
         out: The folder of the run.
@@ -199,7 +214,10 @@ def _palettes(rows: Iterable[Row]) -> list[tuple[str | None, Colors]]:
 
 
 def sort_colors(colors: Sequence[tuple[str, float]]) -> Colors:
-    """Return pairs of `#rrggbb` and share, sorted in Oklab: grays from dark to light, then by hue and lightness."""
+    """Return the pairs (`#rrggbb`, share) sorted by color: grays from dark to light, then colors by hue and lightness.
+
+    Hue and lightness are computed in the color space Oklab.
+    """
     if not colors:
         return ()
     channels = np.array([list(bytes.fromhex(name[1:])) for name, _ in colors]) / 255
@@ -249,7 +267,7 @@ def _review(session: QuerySession, most: int) -> list[ReportItem]:
 
 
 def _with_results(session: QuerySession, items: Sequence[ReportItem]) -> list[ReportItem]:
-    """Return copies of the items with tags, colors, problems and highest NSFW severity, read from the run's tables."""
+    """Return copies of `items` that have the tags, colors, problems and highest NSFW severity from the run's tables."""
     ids = [item.item_id for item in items]
     severities = {row["item_id"]: row["severity"] for row in _query(session, queries.ITEM_SEVERITIES, ids=ids)}
     problems = {row["item_id"]: tuple(row["messages"]) for row in _query(session, queries.ITEM_PROBLEMS, ids=ids)}

@@ -17,13 +17,13 @@ from lightmeter.money.statement import Statement
 from lightmeter.planning.plan_text import ReasonCount
 
 BINS = 10
-"""Bins of the severity histogram: tenths of the scale."""
+"""Number of bins in the histogram of NSFW severities. The severity is 0 to 1, so that a bin is 1/10 wide."""
 
 REVIEW_FROM = 0.5
-"""Severity (0 to 1) from which an item is listed for review and its picture blurred: more likely unsafe than not."""
+"""An item with this NSFW severity (0 to 1) or a higher one is listed for review, and its picture is blurred."""
 
 Row: TypeAlias = dict[str, Any]
-"""One row of a query's result: column → value. `queries` and `named_queries` hold the queries."""
+"""One row of a query's result: column → value. The queries are in the modules `queries` and `named_queries`."""
 
 Colors: TypeAlias = tuple[tuple[str, float], ...]
 """Pairs of a color, as `#rrggbb`, and its share of the pixels, 0 to 1."""
@@ -31,11 +31,11 @@ Colors: TypeAlias = tuple[tuple[str, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class SeverityHistogram:
-    """Number of items by NSFW severity, in tenths of the scale 0 to 1; only the highest severity of an item counts.
+    """Histogram of the items by NSFW severity (0 to 1). An item counts once, with its highest severity.
 
     Attributes:
-        bins: Number of items in each tenth, lowest severity first.
-        labels: One row for each moderation label and back end: number of items, mean and highest severity.
+        bins: Number of items in each tenth of the scale, lowest severity first.
+        labels: One row for each pair of moderation label and back end: number of items, mean and highest severity.
     """
 
     bins: tuple[int, ...]
@@ -48,7 +48,7 @@ class SeverityHistogram:
 
     @property
     def to_review(self) -> int:
-        """Number of items that a person should review: NSFW severity of `REVIEW_FROM` (0.5) or higher."""
+        """Number of items that a person should review, because their severity is `REVIEW_FROM` (0.5) or higher."""
         return sum(self.bins[int(REVIEW_FROM * BINS) :])
 
 
@@ -58,11 +58,14 @@ class GalleryItem:
 
     Attributes:
         kind: `image` or `video`; None if unknown.
-        size_bytes: Length of the file; None if unknown.
+        duration_s: Length of the video in seconds; None for an image, or if unknown.
+        width: Width in pixels; None if unknown.
+        height: Height in pixels; None if unknown.
+        size_bytes: Size of the file in bytes; None if unknown.
         content_sha256: SHA-256 of the content, the key of the thumbnail in `thumbnails.sqlite`; None if unknown.
         severity: Highest NSFW severity, 0 to 1; None if unknown.
-        tags: Tags with the highest scores: pairs of name and score (None if the back end gave none).
-        colors: The colors with the largest shares.
+        tags: The tags with the highest scores, as pairs (name, score). The score is None if the back end gave no score.
+        colors: The colors with the largest shares of the picture.
     """
 
     item_id: str
@@ -84,12 +87,12 @@ class GalleryItem:
 
     @property
     def name(self) -> str:
-        """The file name in the item's URL; the whole URL if it has none."""
+        """The file name at the end of the item's URL; the whole URL if it contains no file name."""
         return short_name(self.url)
 
     @property
     def measures(self) -> str:
-        """Dimensions and length of the file, such as `640 x 480, 12.3 kB`; empty if unknown."""
+        """Width and height in pixels, and size of the file: `640 x 480, 12.3 kB`. What is unknown is left out."""
         dimensions = f"{self.width} x {self.height}" if self.width and self.height else ""
         size = "" if self.size_bytes is None else format_bytes(self.size_bytes)
         return ", ".join(filter(None, (dimensions, size)))
@@ -99,12 +102,12 @@ ItemT = TypeVar("ItemT", bound=GalleryItem)
 
 
 def with_tags_and_colors(items: Iterable[ItemT], tags: Iterable[Row], colors: Iterable[Row]) -> list[ItemT]:
-    """Return the items with their tags and colors.
+    """Return copies of `items`, completed with their tags and colors.
 
     Args:
         items: Items without tags and colors.
-        tags: Rows with `item_id`, `name` and `score`: the best tags of each item.
-        colors: Rows with `item_id`, `hex` and `share`: the colors of each item.
+        tags: Rows with `item_id`, `name` and `score`, one for each tag to show with an item.
+        colors: Rows with `item_id`, `hex` and `share`, one for each color to show with an item.
     """
     tags_by_item: dict[str, list[tuple[str, float | None]]] = {}
     for row in tags:
@@ -127,9 +130,10 @@ class ReportItem(GalleryItem):
     """A row of the manifest (one image or video) as the HTML report shows it.
 
     Attributes:
-        problems: The first warnings and errors of the pre-checks.
-        worst_rating: Row of the query `nsfw_review` for the item, with the `label` and `source` (back end) of its
-            highest NSFW severity; None if the item is not listed for review.
+        thumbnail: The thumbnail, or the reason why there is none.
+        problems: Messages of the pre-checks, warnings and errors, at most three.
+        worst_rating: The item's row in the result of the query `nsfw_review`. It has the `label` and the `source` (back
+            end) of the item's highest NSFW severity. None if the item is not listed for review.
     """
 
     thumbnail: Thumbnail = field(default_factory=Thumbnail)
@@ -139,14 +143,15 @@ class ReportItem(GalleryItem):
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How often two back ends assign the same tags to the images and video frames that both have tagged.
+    """How often two back ends assign the same tags. Only images and video frames count that both have tagged.
 
     Attributes:
         first: Name of the first back end.
         second: Name of the second back end.
-        both: Number of tags, summed over the images and frames, that both back ends assigned.
-        either: Number of tags, summed likewise, that at least one of the two assigned.
-        labels: The most frequent tags, as (tag, `both` for that tag alone, `either` for that tag alone).
+        both: Number of tags that both back ends assigned, summed over the images and frames.
+        either: Number of tags that at least one of the two back ends assigned, summed over the images and frames.
+        labels: The most frequent tags, as tuples (tag, number of images and frames to which both back ends assigned the
+            tag, number to which at least one of them assigned the tag).
     """
 
     first: str
@@ -163,8 +168,10 @@ class RequestTimeline:
     Attributes:
         started_at: Time of the first request, as text in UTC.
         bin_s: Width of a bin in seconds.
-        bins: Bin number (from 0) → requests sent, assets (images and videos) in them, credits paid. No empty bins.
-        quantiles_s: Median, 95th percentile and maximum of the seconds from request to results; None without answers.
+        bins: Number of a bin (from 0) → tuple of three numbers: requests sent, assets (images and videos) in these
+            requests, credits paid for them. Bins without a request are missing.
+        quantiles_s: Median, 95th percentile and maximum of the time from request to results, in seconds; None if no
+            request has results.
     """
 
     started_at: str
@@ -181,18 +188,19 @@ class TableStatistics:
         is_written: Whether the run has tables.
         group_column: Column of `assets` that groups palettes and costs.
         tags: The most frequent tags, a row each, with the number of items.
-        palettes: Pairs: a value of `group_column` (None: null), and the main colors of its items. The first pair is for
-            all items.
+        palettes: Pairs of a value of `group_column` (None means null) and the main colors of the items with this value.
+            The first pair has the main colors of all items.
         group_costs: One row for each value of `group_column`: number of items, and credits.
         severities: Number of items by NSFW severity.
-        coverage: Back end → table → number of items that have rows from that back end in that table.
+        coverage: Back end → table → number of items about which the table has rows from the back end.
         agreements: For each pair of back ends, how often they assign the same tags.
         error_groups: One row for each cause of errors, most frequent first.
-        findings: Warnings and errors of the pre-checks, a row for each check and severity, with the number of items.
+        findings: Warnings and errors of the pre-checks: a row for each pair of check and severity, with the number of
+            items.
         timeline: Requests over time; None if no request was sent.
         slowest: The requests that took longest, a row each.
-        shares: Table (`tags` or `nsfw`) → estimated shares of tags or labels in the whole manifest; empty if all
-            rows were sent.
+        shares: Table (`tags` or `nsfw`) → estimated shares of its tags or labels in the whole manifest, if only a
+            sample of the rows was sent. Empty if all rows were sent.
     """
 
     is_written: bool
@@ -215,7 +223,8 @@ class ReportData:
     """Everything that the HTML report of a run shows.
 
     Attributes:
-        sample: Items with status ok, spread over the manifest.
+        sample: Items to show as pictures, spread over the manifest: items with status ok, or checked items if the rows
+            were only checked.
         review: Items with the highest NSFW severity, which a person should review.
         created_at: Time at which the page was made, as text in UTC.
         lineage: The runs, manifest and options that the tables come from, as stored in their Parquet files.
@@ -233,7 +242,7 @@ class ReportData:
 
 
 def short_name(url: str) -> str:
-    """Return the file name at the end of a URL or path, percent-decoded; all of `url` if it has no file name."""
+    """Return the percent-decoded file name at the end of `url`, a URL or path; all of `url` if it has no file name."""
     try:
         path = urlsplit(url).path if "://" in url else url.replace("\\", "/")
     except ValueError:  # square brackets around something that is not an IPv6 address

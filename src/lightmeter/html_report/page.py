@@ -37,12 +37,12 @@ from lightmeter.media.oklab import srgb_to_linear
 FILE_NAME: Final = "report.html"
 
 MAX_TEXT_LENGTH: Final = 300
-"""Characters of one text on the page: a longer tag name would hide everything else, and the tables hold it whole."""
+"""Longer texts are cut to this number of characters, so that they do not hide the rest of the page."""
 
 _WEB_URL: Final = re.compile(r"https?://", re.IGNORECASE)
 
 EQUAL_CONTRAST_LUMINANCE: Final = (1.05 * 0.05) ** 0.5 - 0.05
-"""Relative luminance on which black and white text have the same contrast, by the contrast formula of WCAG 2.2."""
+"""Relative luminance of a background on which black and white text have the same contrast, by WCAG 2.2."""
 
 
 async def report(
@@ -53,7 +53,7 @@ async def report(
     thumbnails: int = 24,
     clock: Clock | None = None,
 ) -> Path:
-    """Write one self-contained HTML page about a run into its folder, and return its path.
+    """Write one self-contained HTML page about a run into the run's folder, and return the path of the page.
 
     The run may still be in progress. Nothing is sent to the service.
 
@@ -61,8 +61,9 @@ async def report(
         run: The run, or its folder.
         by: Column of the table `assets` that groups palettes and costs; None groups by `kind` (image or video).
         fetch_thumbnails: Whether to download pictures that are not on this machine.
-        thumbnails: Maximum number of pictures in the gallery, and in the list of items that a person should review.
-        clock: Source of the time that the page shows.
+        thumbnails: Maximum number of pictures in the sample of results, and also in the list of items that a person
+            should review.
+        clock: Source of the time that the page shows; None means the system's clock.
 
     Raises:
         JournalError: The folder holds no run.
@@ -111,7 +112,10 @@ def render_page(data: ReportData) -> str:
 
 
 def _shown_sections(data: ReportData) -> dict[str, str]:
-    """Return the sections of the report that have content, in page order: name of the section's template → title."""
+    """Return name → title of the report's sections that have content, in the order of the page.
+
+    The name is the name of the section's template.
+    """
     statistics = data.statistics
     sections = (
         ("rows", "Rows", True),
@@ -131,7 +135,7 @@ def _shown_sections(data: ReportData) -> dict[str, str]:
 
 
 def summary_sentence(data: ReportData) -> str:
-    """Return one sentence that says how many rows of the manifest are answered, and what became of the other rows."""
+    """Return a sentence that says how many rows of the manifest are answered, and what happened to the other rows."""
     counts, rows = data.summary.counts, data.summary.rows
     phrases = {
         "failed": "failed",
@@ -180,7 +184,10 @@ def template_environment() -> Environment:
 
 
 def sanitize_text(value: Any) -> Any:
-    """Return a text cut to 300 characters, with control characters replaced; `Markup` and non-texts unchanged."""
+    """Return a text cut to `MAX_TEXT_LENGTH` characters, with control characters replaced.
+
+    Return `Markup` and values that are not texts unchanged.
+    """
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
     return replace_control_chars(value if len(value) <= MAX_TEXT_LENGTH else f"{value[:MAX_TEXT_LENGTH]}…")
@@ -192,14 +199,14 @@ def format_credits(count: int | None) -> str:
 
 
 def web_url(url: str | None) -> Markup | None:
-    """Return an http or https URL, escaped and in full; None for anything that a browser must not open."""
+    """Return an http or https URL escaped and uncut; None for any other text, because a browser must not open it."""
     if url is None or not _WEB_URL.match(url):
         return None
     return Markup(esc(replace_control_chars(url, "")))  # noqa: S704 (just escaped)
 
 
 def _text_color_on(background: str) -> str:
-    """Return `#000` or `#fff` for text on the color `background` (`#rrggbb`), whichever contrasts more (WCAG 2.2)."""
+    """Return the text color, `#000` or `#fff`, with the higher contrast (WCAG 2.2) on `background` (`#rrggbb`)."""
     luminance = srgb_to_linear(np.array(list(bytes.fromhex(background[1:]))) / 255) @ (0.2126, 0.7152, 0.0722)
     return "#000" if luminance > EQUAL_CONTRAST_LUMINANCE else "#fff"
 

@@ -1,4 +1,4 @@
-"""DuckDB queries for the HTML report of a run. They aggregate in DuckDB and return only the first rows of lists."""
+"""DuckDB queries for the HTML report of a run. DuckDB aggregates, and lists are cut to their first rows."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ MEDIA_COLUMNS: Final = "kind, duration_s, width, height, size_bytes, content_sha
 SAMPLE: Final = f"""
 SELECT item_id, url, {MEDIA_COLUMNS} FROM assets WHERE status = 'ok' ORDER BY hash(item_id), item_id LIMIT $most
 """  # noqa: S608 (constant names)
-"""Query for items with status ok, ordered by a hash: spread over the whole manifest, and the same each time."""
+"""Query for a sample of the items with status ok. It is spread over the manifest, and is the same each time.
+
+This is so because the items are ordered by a hash of their ids.
+"""
 
 CHECKED_SAMPLE: Final = f"""
 SELECT item_id, url, {MEDIA_COLUMNS} FROM assets WHERE reason IS DISTINCT FROM 'bad_row'
 ORDER BY EXISTS (SELECT 1 FROM prechecks p WHERE p.item_id = assets.item_id AND p.severity <> 'info') DESC,
   hash(item_id), item_id LIMIT $most
 """  # noqa: S608 (constant names)
-"""Query for items of rows that were only checked: those with a warning or an error first."""
+"""Query for a sample of the items of a run that only checked the rows. Items with a warning or error come first."""
 
 ITEM_SEVERITIES: Final = """
 SELECT item_id, max(severity) AS severity FROM nsfw
@@ -65,9 +68,10 @@ FROM nsfw GROUP BY label, source ORDER BY items DESC, label, source LIMIT $most
 _EXACT_COUNT: Final = re.compile(r"count\(DISTINCT (hash\(item_id\)|item_id)\)")
 
 PALETTE: Final = _EXACT_COUNT.sub("approx_count_distinct(item_id)", named_queries.SQL["palette"])
-"""The named query `palette` with an approximate count of items, which here only breaks ties.
+"""The named query `palette`, but with approximate instead of exact numbers of items.
 
-Exact counts would take most of the report's memory: 0.9 GB for ten million colors.
+Exact numbers would take most of the report's memory, 0.9 GB for ten million colors. In the report, the numbers only
+decide the order of colors that are otherwise equal.
 """
 
 _RESULT_TABLES: Final = ("tags", "colors", "nsfw", "descriptions", "faces", "texts", "brands", "embeddings")
@@ -77,7 +81,7 @@ BACKEND_COVERAGE: Final = " UNION ALL ".join(
     "WHERE source IS NOT NULL GROUP BY source"
     for table in _RESULT_TABLES
 )
-"""Query for the number of items that each back end has rows about, in each table."""
+"""Query for the number of items about which each table has rows from each back end."""
 
 ERROR_GROUPS: Final = r"""
 WITH messages AS (
@@ -90,7 +94,7 @@ SELECT backend, cause, count(*) AS times, count(DISTINCT item_id) AS items,
        count(*) FILTER (item_id IS NULL) AS unmatched, min(message) AS example, count(*) OVER () AS group_count
 FROM messages GROUP BY backend, cause ORDER BY times DESC, cause LIMIT $most
 """
-"""Query for errors grouped by cause: messages that differ only in URLs, numbers and ids have the same cause."""
+"""Query for the most frequent causes of errors. Messages that differ only in URLs, numbers and ids have one cause."""
 
 TIME_SPAN: Final = """
 SELECT min(sent_at)::VARCHAR AS started_at, min(epoch(sent_at)) AS first, max(epoch(sent_at)) AS last,

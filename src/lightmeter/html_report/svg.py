@@ -41,11 +41,13 @@ _CSS_VARIABLES: Final = {
     RED: "var(--red)",
     PALE: "var(--accent-pale)",
 }
-"""Placeholder color → the variable of report.css that replaces it."""
+"""Color that matplotlib draws with → the variable of report.css that replaces this color in the SVG."""
 
 WIDE_PX: Final = 800
+"""Width in CSS pixels of the drawing for wide screens."""
+
 NARROW_PX: Final = 330
-"""Widths in CSS pixels at which a drawing is shown unscaled."""
+"""Width in CSS pixels of the drawing for phones."""
 
 POINTS_PER_INCH: Final = 72
 TEXT_PX: Final = 12.5
@@ -76,12 +78,19 @@ _RC_PARAMS: Final[Any] = {
 _NO_METADATA: Final[dict[str, Any]] = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 
 _rc_params_lock: Final = threading.Lock()
-"""Protects the settings of matplotlib, which are global to the process."""
+"""A thread holds this lock while it changes the settings of matplotlib, which are global to the process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart of the report as SVG elements for `wide` and `narrow` screens; `key` is the prefix of their HTML ids."""
+    """A chart of the report, drawn twice.
+
+    Attributes:
+        key: Prefix of the HTML ids of the chart.
+        description: What the chart shows, in sentences with the main numbers.
+        wide: SVG element for wide screens.
+        narrow: SVG element for phones.
+    """
 
     key: str
     description: str
@@ -90,7 +99,7 @@ class Chart:
 
 
 class Canvas:
-    """A matplotlib figure that becomes an SVG element of an HTML page; all lengths are in CSS pixels."""
+    """A matplotlib figure that will become an SVG element of an HTML page. All lengths are in CSS pixels."""
 
     def __init__(self, figure: Figure, width: int, height: int) -> None:
         self.figure, self.width, self.height = figure, width, height
@@ -102,15 +111,23 @@ class Canvas:
         return self.width <= NARROW_PX
 
     def axes(self, left: float, top: float, right: float, bottom: float) -> Axes:
-        """Add axes to the figure, with these margins to its edges in CSS pixels, and return them."""
+        """Add axes to the figure, and return them.
+
+        Args:
+            left: Space between the axes and the left edge of the figure, in CSS pixels.
+            top: Space between the axes and the upper edge.
+            right: Space between the axes and the right edge.
+            bottom: Space between the axes and the lower edge.
+        """
         width, height = self.width, self.height
         box = (left / width, bottom / height, (width - left - right) / width, (height - top - bottom) / height)
         return self.figure.add_axes(box)
 
     def placeholder(self, text: str, max_columns: int) -> str:
-        """Return a short ASCII name to draw in place of `text`, which the finished SVG then shows.
+        """Return a short ASCII placeholder to draw in place of `text`.
 
-        So matplotlib needs no font for `text`. The SVG shows at most `max_columns` letters of `text`.
+        `to_svg` replaces the placeholder by `text`, so that matplotlib needs no font for `text`. Of `text`, at most
+        `max_columns` columns are shown; a wide East Asian character takes two columns, any other character one.
         """
         name = f"LM{len(self._data_texts)}ML"
         self._data_texts[name] = _cut(replace_control_chars(text), max_columns)
@@ -141,7 +158,8 @@ class Canvas:
     def _adapt(self, root: ET.Element) -> None:
         """Change `root`, an SVG element by matplotlib, so that it fits into an HTML page.
 
-        Its size, style sheets, namespaces and the ids of its groups are removed; placeholders become texts and colors.
+        Remove its size, style sheets, XML namespaces and the ids of its groups. Replace the placeholders by texts and
+        CSS colors.
         """
         del root.attrib["width"], root.attrib["height"]  # the page sets the size
         for defs in root.findall("{*}defs"):
@@ -160,14 +178,14 @@ class Canvas:
 
 
 def draw(key: str, title: str, description: str, heights: tuple[int, int], paint: Callable[[Canvas], None]) -> Chart:
-    """Return a chart as two SVG elements, for wide and for narrow screens; `paint` is called for each.
+    """Return a chart that is drawn twice, for wide screens and for phones.
 
     Args:
         key: Prefix of the HTML ids of the chart; letters and digits.
         title: What the chart shows, in a few words.
         description: What the chart shows, in sentences with the main numbers, for readers who do not see it.
-        heights: Heights of the wide and of the narrow drawing, in pixels.
-        paint: Draws the chart on the given canvas.
+        heights: Height of the wide drawing and height of the narrow drawing, in CSS pixels.
+        paint: Function that draws the chart on a canvas. It is called once for each of the two drawings.
     """
     import matplotlib as mpl  # noqa: PLC0415 (takes half a second; loaded only when a chart is drawn)
     from matplotlib.figure import Figure  # noqa: PLC0415 (likewise)
@@ -182,14 +200,17 @@ def draw(key: str, title: str, description: str, heights: tuple[int, int], paint
 
 
 def style_axes(axes: Axes, *, grid: Literal["x", "y"] | None = None) -> None:
-    """Hide the tick marks of matplotlib axes, and draw grid lines at the ticks of the axis `grid` (None: no lines)."""
+    """Hide the tick marks of matplotlib axes, and draw grid lines at the ticks of the axis `grid`.
+
+    If `grid` is None, draw no grid lines.
+    """
     axes.tick_params(length=0, pad=6)
     if grid:
         axes.grid(axis=grid)
 
 
 def _cut(text: str, max_columns: int) -> str:
-    """Return a text cut to `max_columns` columns of one letter each; East Asian wide characters take two."""
+    """Return `text` cut to `max_columns` columns. A wide East Asian character takes two columns, any other one."""
     columns = 0
     for position, character in enumerate(text):
         columns += 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1

@@ -1,6 +1,6 @@
-"""Makes thumbnails of pictures and videos: from the run's `thumbnails.sqlite`, local files and downloaded URLs.
+"""Makes thumbnails of pictures and videos: from the run's `thumbnails.sqlite`, from local files and from URLs.
 
-If a thumbnail cannot be made, no error is raised: the page shows the reason in place of the picture.
+If a thumbnail cannot be made, no error is raised. The page shows the reason in place of the picture.
 """
 
 from __future__ import annotations
@@ -25,20 +25,30 @@ from lightmeter.prechecks.url_probe import UrlProber
 from lightmeter.tempdirs import LockedTempDir
 
 SIDE_PX: Final = 320
+"""Maximum length of the longer side of a thumbnail, in pixels."""
+
 BLURRED_SIDE_PX: Final = 8
-"""Longer side of a blurred picture in pixels: too few to recognize anything."""
+"""Maximum length of the longer side of a blurred thumbnail, in pixels. It is too small to recognize anything."""
 
 MAX_BYTES: Final = 64 * 1024 * 1024
+"""Maximum size of a picture file, and of any download, in bytes."""
+
 LIMITS: Final = DecoderLimits(wall_s=20.0, cpu_s=20)
+"""Limits of time for decoding a video."""
+
 MAX_CONCURRENT: Final = 4
+"""Maximum number of thumbnails that are made at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThumbnailSource:
-    """Where the thumbnail of a picture or video comes from: `kept` if not None, else the file `path`, else `url`.
+    """Where to get the thumbnail of a picture or video: `kept`, or if it is None the file `path`, else `url`.
 
     Attributes:
-        kept: The thumbnail that the pre-checks stored, as JPEG whose longer side has at most 160 pixels.
+        url: URL or path of the picture or video, as in the manifest.
+        path: Path of the picture or video on this machine; None if it is not on this machine.
+        kept: The thumbnail that the pre-checks stored, a JPEG whose longer side has at most 160 pixels; None if they
+            stored no thumbnail.
     """
 
     url: str
@@ -69,9 +79,10 @@ async def make_thumbnails(
 
     Args:
         sources: Locations of the pictures and videos.
-        on_made: Called for each source as soon as its thumbnail is ready, or has failed: then `reason` says why.
-        fetch: Whether to download URLs; if false, only sources with a local file or a stored thumbnail
-            (`kept`) get one.
+        on_made: Called with each source and its thumbnail as soon as the thumbnail is ready or has failed. The
+            attribute `reason` of a failed thumbnail says why it failed.
+        fetch: Whether to download URLs. If false, only sources with a local file or a stored thumbnail (`kept`) get a
+            thumbnail.
     """
     async with AsyncExitStack() as stack:
         prober = await stack.enter_async_context(UrlProber(connections=MAX_CONCURRENT)) if fetch else None
@@ -111,7 +122,12 @@ def _blur(jpeg: bytes) -> bytes:
 
 
 async def download_media(url: str, path: Path, prober: UrlProber) -> None:
-    """Download the image or video at `url`, of at most `MAX_BYTES`, to the file `path`, with the HTTP client `prober`.
+    """Download an image or video to a file.
+
+    Args:
+        url: URL of the image or video.
+        path: The file to write.
+        prober: The HTTP client.
 
     Raises:
         FetchError: `url` is no URL, the content is larger than `MAX_BYTES`, the HTTP status is not 2xx, or the transfer
@@ -127,9 +143,9 @@ async def download_media(url: str, path: Path, prober: UrlProber) -> None:
 
 
 async def _decode(path: Path) -> NDArray[np.uint8]:
-    """Return the RGB pixels of a picture file, or of the first frame of a video file, scaled down to thumbnail size.
+    """Return the pixels of a picture file, or of the first frame of a video file, scaled down to thumbnail size.
 
-    The array is height x width x 3.
+    The array has the shape (height, width, 3) and the channels red, green and blue.
 
     Raises:
         MediaError: The file cannot be decoded.

@@ -1,4 +1,7 @@
-"""Reads the ES modules and style sheets of the front end. Each widget is one ES module, without imports or build."""
+"""Reads the ES modules and style sheets of the front end.
+
+Each widget is one ES module, which imports nothing and needs no build step.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,10 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "planner": ("shared", "planner_chart", "planner"),
     "review": ("shared", "item_details", "agreement", "review"),
 }
-"""Name of a widget → the files of `static` that its ES module and its style sheet consist of, in this order.
+"""For each widget, the names (without suffix) of the files in `static` that are joined in this order.
 
-A notebook gets a module as one text, so that it cannot import another file. The last file exports `render`.
+The `.js` files make the widget's ES module, and the `.css` files its style sheet. The module cannot import other files,
+because a notebook receives it as one text. The last `.js` file exports `render`.
 """
 
 

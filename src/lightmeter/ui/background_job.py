@@ -14,23 +14,26 @@ from lightmeter.errors import Interrupted
 
 T = TypeVar("T")
 JobFactory = Callable[[asyncio.Event], Coroutine[Any, Any, T]]
-"""Returns the coroutine to run; its argument is an event that is set when the work should stop."""
+"""A function that returns the coroutine to run. Its argument is an event, which is set when the work should stop."""
 
 
 @cache
 def planner_loop() -> BackgroundLoop:
-    """Return the event loop, in a background thread, in which all planner pages of this process plan and run.
+    """Return the event loop in which all planner pages of this process make their plans and runs.
 
-    The event loop of a notebook's kernel cannot be used: it is busy while a cell is executed.
+    It runs in a background thread. The event loop of a notebook's kernel is no alternative, because it is blocked while
+    a cell is executed.
     """
     return BackgroundLoop("lightmeter-planner")
 
 
 async def cancel_on_stop(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of `work`, a coroutine that spends no credits; cancel `work` as soon as `stop` is set.
+    """Return the result of the coroutine `work`, but cancel `work` as soon as `stop` is set.
+
+    `work` must not spend credits, because the error says that nothing was spent.
 
     Raises:
-        Interrupted: `work` was canceled.
+        Interrupted: `stop` was set before `work` ended, so that `work` was canceled.
     """
     task, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
     try:
@@ -45,16 +48,16 @@ async def cancel_on_stop(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T
 
 
 class BackgroundJob:
-    """Runs the background work of one page's Python object, such as making a plan or a run, one job at a time."""
+    """Executes the background work of one page, such as planning or a run, one job at a time."""
 
     def __init__(self) -> None:
         self._future: Future[Any] | None = None
         self._stop = asyncio.Event()
 
     def start(self, job: JobFactory[T]) -> Future[T]:
-        """Start the coroutine that `job` returns; return a future of its result. The previous job must have ended.
+        """Start the coroutine that `job` returns, and return a future of the coroutine's result.
 
-        `job` is called with an event; the method `stop` sets this event.
+        The previous job must have ended. The argument of `job` is an event, which the method `stop` sets.
         """
         self._stop = asyncio.Event()
         future = planner_loop().start(job(self._stop))
@@ -62,13 +65,17 @@ class BackgroundJob:
         return future
 
     def stop(self) -> None:
-        """Ask the job to stop, and return at once; any thread may. A run first awaits answers to sent requests."""
+        """Ask the job to stop, and return at once. Any thread may call this method.
+
+        If the job is a run, it ends only when the requests that it has sent are answered.
+        """
         planner_loop().loop.call_soon_threadsafe(self._stop.set)
 
     def wait(self) -> Any:
-        """Block until the last job has ended; return its result or raise its exception. None if no job was started.
+        """Block until the most recent job has ended, and return its result or raise its exception.
 
-        A keyboard interrupt stops the job, waits for its end, and is raised again.
+        Return None if no job was ever started. On a keyboard interrupt, stop the job, wait until it has ended, and
+        raise the interrupt again.
         """
         if self._future is None:
             return None

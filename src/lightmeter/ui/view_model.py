@@ -1,4 +1,4 @@
-"""`ViewModel`: the Python half of each widget, with its state as traitlets traits, and methods that the page calls."""
+"""`ViewModel`: the Python object behind each widget. It has the widget's state, and methods that the page calls."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 _REQUEST: Final = "_lightmeter_request"
 
 MAX_ERROR_CHARACTERS: Final = 2_000
-"""A longer error is cut: it may quote what the page sent."""
+"""The text of an error is cut after this number of characters. It can be long if it quotes what the page sent."""
 
 
 def request(method: F) -> F:
-    """Mark a method of a `ViewModel` as one that the page may call; pydantic checks the parameters by their types."""
+    """Decorate a method of a `ViewModel` so that the page may call it; pydantic checks the arguments by their types."""
     checked: Any = validate_call(config={"arbitrary_types_allowed": True})(method)
     setattr(checked, _REQUEST, True)
     result: F = checked
@@ -28,14 +28,14 @@ def request(method: F) -> F:
 
 
 class ViewModel(traitlets.HasTraits):
-    """Python object behind one widget, in a notebook or on the page of `lightmeter ui`: its state and its methods.
+    """The Python object behind one widget, in a notebook or on the page of `lightmeter ui`.
 
-    Traits (attributes of traitlets) tagged `sync=True` are the state that the page shows. The page may change
-    only those that are also tagged `page_writes=True`. The page calls methods marked with `request`, and gets their
-    results as JSON. Requests of one page arrive one after another, but not always in the same thread.
+    Its traits (observable attributes of traitlets) tagged `sync=True` are the state that the page shows. The page may
+    change only the traits that are also tagged `page_writes=True`. The page can call the methods marked with `request`,
+    and gets their results as JSON. Requests of one page arrive one after another, but not always in the same thread.
 
     Attributes:
-        error: The error of the last request as a sentence; empty if it succeeded.
+        error: The error of the most recent request as a sentence; empty if that request succeeded.
     """
 
     error = traitlets.Unicode("").tag(sync=True)
@@ -43,13 +43,13 @@ class ViewModel(traitlets.HasTraits):
     _send_to_page: Callable[[dict[str, Any]], None] | None = None
 
     def connect(self, send_to_page: Callable[[dict[str, Any]], None]) -> None:
-        """Set the function that sends a message to the page; any thread may call it."""
+        """Set the function that sends a message to the page. The function can be called from any thread."""
         self._send_to_page = send_to_page
 
     def emit(self, event: str, value: Any) -> None:
-        """Send an event, such as a finished thumbnail, to the page; do nothing if no page is connected.
+        """Send an event, such as a finished thumbnail, to the page. Do nothing if no page is connected.
 
-        `event` is its name, `value` its content, which is converted to JSON.
+        `event` is the name of the event. `value` is its content, which is converted to JSON.
         """
         if self._send_to_page is not None:
             self._send_to_page({"event": event, "value": to_jsonable_python(value, inf_nan_mode="null")})
@@ -57,8 +57,8 @@ class ViewModel(traitlets.HasTraits):
     def on_message(self, message: Any) -> None:
         """Process a message of the page, `{"id": …, "method": …, "params": {…}}`, and send the reply.
 
-        A reply is `{"id": …, "result": …}` or `{"id": …, "error": {"message": …, "hint": …}}`. A message that is no
-        request is ignored.
+        The reply is `{"id": …, "result": …}` or `{"id": …, "error": {"message": …, "hint": …}}`. A message without `id`
+        or `method` is ignored.
         """
         if not (isinstance(message, dict) and {"id", "method"} <= message.keys()):
             return
@@ -79,10 +79,13 @@ class ViewModel(traitlets.HasTraits):
         return getattr(self, method)(**params)
 
     def close_view(self) -> None:
-        """Stop background work because the page was closed; does nothing unless a subclass overrides this method."""
+        """Do nothing. A subclass overrides this to stop its background work; it is called when the page is closed."""
 
     def page_state(self, names: Iterable[str] | None = None) -> dict[str, Any]:
-        """Return the values of the traits `names` as JSON-compatible objects; None means all that the page shows."""
+        """Return the values of the traits `names` by name, as JSON-compatible objects.
+
+        If `names` is None, return all traits that the page shows.
+        """
         shown = self.traits(sync=True) if names is None else names
         return {name: to_jsonable_python(getattr(self, name), inf_nan_mode="null") for name in shown}
 
@@ -101,7 +104,10 @@ class ViewModel(traitlets.HasTraits):
 
 
 def error_text(error: BaseException) -> str:
-    """Return an error as one sentence; an error that is not of lightmeter begins with the name of its class."""
+    """Return the text of an error for the user, cut to `MAX_ERROR_CHARACTERS`.
+
+    If the error is neither a `LightmeterError` nor a `ValidationError`, the text begins with the name of its class.
+    """
     if isinstance(error, ValidationError):
         text = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
     else:

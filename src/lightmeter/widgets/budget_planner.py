@@ -9,6 +9,7 @@ from lightmeter.widgets.view_widget import ViewWidget
 class BudgetPlanner(PlannerView, ViewWidget, module="planner"):
     """Widget that shows the price of a run, runs it after confirmation, and shows the progress.
 
-    Show it in a cell and click, or call `plan()` and `run()`. Both return immediately and work in the background.
-    A click on **Plan** shows a button that starts the run; it names the credits that the run may spend at most.
+    Show it in a cell and use its buttons, or call `plan()` and `run()`. Both methods return immediately and work in the
+    background. A click on **Plan** makes a plan, then shows a button that starts the run. The button names the maximum
+    number of credits that the run will spend.
     """

@@ -7,8 +7,8 @@ from lightmeter.widgets.view_widget import ViewWidget
 
 
 class Explorer(ExplorerView, ViewWidget, module="explorer"):
-    """A gallery of a run's items: facets with counts, order, selection, saved views, details of each item.
+    """A gallery of a run's items: filters with counts, order, selection, saved views, details of each item.
 
-    `rows()` returns the filtered or selected items as an Arrow table, and `sql` the query for them. Likely unsafe
-    pictures are blurred until the user chooses to see them.
+    `rows()` returns the filtered or selected items as an Arrow table. `sql` is the SQL query for the filtered items.
+    Pictures that are likely unsafe are blurred until the user chooses to see them.
     """

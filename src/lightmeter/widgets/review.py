@@ -7,7 +7,7 @@ from lightmeter.widgets.view_widget import ViewWidget
 
 
 class Review(ReviewView, ViewWidget, module="review"):
-    """Notebook widget to decide (keep, reject, unsure) about the items of a run that back ends rated as NSFW.
+    """Notebook widget in which a person decides (keep, reject, unsure) about a run's items by their NSFW ratings.
 
     Example:
         >>> import lightmeter as lm
@@ -15,6 +15,6 @@ class Review(ReviewView, ViewWidget, module="review"):
     """
 
     def close(self) -> None:
-        """Close the widget, and write the last decisions to the table `reviews`."""
+        """Write the table `reviews` if it lacks decisions, and close the widget."""
         self.close_view()
         super().close()

@@ -11,9 +11,10 @@ from lightmeter.ui.view_model import ViewModel
 
 
 class ViewWidget(ViewModel, anywidget.AnyWidget):
-    """Base of the notebook widgets: shows a `ViewModel` by one ES module; Jupyter transports messages and state.
+    """Base class of the notebook widgets. A widget shows a `ViewModel` with an ES module in the browser.
 
-    A subclass names its ES module: `class Explorer(ExplorerView, ViewWidget, module="explorer")`.
+    Jupyter transports messages and state between the two. A subclass names its ES module with the class argument
+    `module`: `class Explorer(ExplorerView, ViewWidget, module="explorer")`.
     """
 
     _esm: ClassVar[str]
@@ -35,9 +36,10 @@ class ViewWidget(ViewModel, anywidget.AnyWidget):
         self._let_page_choose_subshell()
 
     def _let_page_choose_subshell(self) -> None:
-        """Let the kernel process messages of the page while a cell is executed, in the subshell that the page names.
+        """Let the kernel process messages of the page in the subshell that the page names, even while a cell runs.
 
-        Otherwise ipykernel 7.4 or later processes them in the thread that wrote to the page last, after the cell.
+        Without this, ipykernel 7.4 or later would process them after the cell, in the thread that last wrote to the
+        page.
         """
         if self.comm is not None:
             self.comm.__dict__.pop("_reply_subshell_id", None)

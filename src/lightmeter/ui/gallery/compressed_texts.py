@@ -1,4 +1,4 @@
-"""`CompressedTexts`: millions of texts, such as URLs, in little memory."""
+"""`CompressedTexts`: a list that keeps millions of texts, such as URLs, in little memory."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 BLOCK_TEXTS: Final = 512
-"""Texts that are compressed together: to read one, these are decompressed, in about 10 microseconds."""
+"""Number of texts in a block. To read one text, its whole block is decompressed, which takes about 10 microseconds."""
 
 CODEC: Final = "lz4"
 
 
 class CompressedTexts:
-    """A list of texts, compressed in blocks: the URLs of one server, for example, take a fifth of the memory."""
+    """A list of texts, compressed in blocks.
+
+    The URLs of one server, for example, take a fifth of the memory that they take uncompressed.
+    """
 
     def __init__(self) -> None:
         self._starts: list[int] = []
@@ -27,7 +30,7 @@ class CompressedTexts:
         return self._count
 
     def extend(self, texts: pa.Array[Any]) -> None:
-        """Add an Arrow array of texts; null becomes an empty text."""
+        """Append the texts of an Arrow array. A null becomes an empty text."""
         offsets = np.frombuffer(memoryview(texts.buffers()[1] or b"\0\0\0\0"), np.int32)[texts.offset :][
             : len(texts) + 1
         ]

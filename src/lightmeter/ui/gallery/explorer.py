@@ -29,13 +29,13 @@ from lightmeter.ui.items.item_requests import ItemRequests, items_loop
 from lightmeter.ui.view_model import error_text, request
 
 MAX_SIMILAR: Final = 60
-"""Maximum number of similar items: those beyond are hardly similar."""
+"""Maximum number of items that `show_similar` finds. Items of a lower rank are hardly similar."""
 
 MAX_RANGE: Final = 100_000
-"""Maximum number of items that the page selects at a time."""
+"""Maximum number of items in a range that the user selects at a time."""
 
 _TEXT_WAIT_S: Final = 10.0
-"""Most seconds for which `str(explorer)` waits until the tables are read."""
+"""Seconds that `str(explorer)` waits at most for the tables to be read. Then it says `loading`."""
 
 _MODELS: Final = "SELECT DISTINCT model FROM embeddings WHERE item_id = ? ORDER BY model"
 
@@ -43,7 +43,8 @@ _MODELS: Final = "SELECT DISTINCT model FROM embeddings WHERE item_id = ? ORDER 
 class ExplorerView(ItemRequests):
     """The gallery of a run's images and videos (items): filters with counts, cards, a selection, saved views.
 
-    The items are read and filtered in the background, so that a notebook stays usable; `wait` blocks until they are.
+    The items are read and filtered in the background, so that a notebook stays usable. `wait` blocks until the items
+    are ready.
 
     Attributes:
         filters: The filters, as a dict with the fields of `lightmeter.ui.gallery.gallery_queries.Filters`.
@@ -52,8 +53,8 @@ class ExplorerView(ItemRequests):
         result: What the page shows: `version` (number of this search), `total` (items of the run), `items` (number that
             match the filters), `facets` (values to filter by, with counts), `has_embeddings`, `sorts` (columns to sort
             by), and the `filters` and `sort` that were applied.
-        busy: Whether a change of the filters is being computed.
-        problem: Why the filters cannot be applied; empty if they are.
+        busy: Whether the items for the present filters and order are still being searched.
+        problem: Message for the user, such as why the filters cannot be applied; empty if there is no problem.
         views: Name → saved view, a dict with `filters` and `sort`.
     """
 
@@ -66,7 +67,7 @@ class ExplorerView(ItemRequests):
     views = traitlets.Dict().tag(sync=True)
 
     def __init__(self, run: Run | Path | str) -> None:
-        """Create the gallery of a run, or of the run in a folder.
+        """Create the gallery of a run. `run` is the run itself or its folder.
 
         Raises:
             JournalError: The folder holds no run.
@@ -104,14 +105,18 @@ class ExplorerView(ItemRequests):
 
     @property
     def sql(self) -> str:
-        """The SQL query for the items that match the filters, in their order, for `run.sql` and `lightmeter sql`."""
+        """The SQL query for the items that match the filters, in the order of `sort`.
+
+        It can be passed to `run.sql` and to the command `lightmeter sql`.
+        """
         return items_sql(*self._asked())
 
     def rows(self, which: Literal["filtered", "selected"] | None = None) -> pa.Table:
-        """Return the rows of the table `assets` for the items that match the filters, or that are selected by hand.
+        """Return the rows of the table `assets` for the filtered or the selected items.
 
         Args:
-            which: `filtered` or `selected`. None means the selected items if there are any, else the filtered ones.
+            which: `filtered` means the items that match the filters. `selected` means the items selected by hand. None
+                means `selected` if any item is selected, and `filtered` if no item is selected.
 
         Raises:
             UsageError: `which` or a filter is invalid.
@@ -130,7 +135,10 @@ class ExplorerView(ItemRequests):
         self._job = items_loop().start(asyncio.to_thread(self._show, self._changes))
 
     def _show(self, change: int) -> None:
-        """Set `result` for the present filters and order; do nothing if `change` is not the last change's number."""
+        """Find the items for the present filters and order, and set `result` or `problem`.
+
+        Each change of the filters or the order has a number, here `change`. Do nothing if there was a newer change.
+        """
         with self._gallery_lock:
             if change != self._changes:
                 return
@@ -155,7 +163,7 @@ class ExplorerView(ItemRequests):
                 self.busy = False
 
     def _why_empty(self) -> str:
-        """Return why the run has no tables, and the command that writes them; an empty text if it has tables."""
+        """Return a message that the run has no tables, with the command that writes them; empty if it has tables."""
         try:
             if not self._gallery.items:
                 must_have_tables(self._run.folder)
@@ -165,11 +173,18 @@ class ExplorerView(ItemRequests):
 
     @request
     def page(self, version: int, offset: int, limit: int) -> dict[str, Any]:
-        """Return a dict with `cards`, a list of what the page shows of each item, and `version`, that of `result`.
+        """Return the cards of at most `limit` items, from the item with the index `offset` (from 0).
 
-        The cards are those of at most `limit` items from the index `offset`, counted from 0. There are none if filters
-        or order have changed, so that the argument `version` differs from that of `result`, or while they are being
-        applied; then the returned `version` is None.
+        A card is a dict with all that the page shows of an item in the gallery. The result has the key `cards`, a list,
+        and the key `version`, the current version of the attribute `result`. Two cases yield no cards:
+
+        - The argument `version` is not the current version, because the filters or the order have changed since.
+        - Changed filters or a changed order are being applied at the moment. Then the returned `version` is None.
+
+        Args:
+            version: The version of `result` that the page shows.
+            offset: Index of the first item in the order of the gallery, from 0.
+            limit: Maximum number of cards.
         """
         if not self._gallery_lock.acquire(timeout=0.2):
             return {"version": None, "cards": []}
@@ -182,10 +197,12 @@ class ExplorerView(ItemRequests):
 
     @request
     def item_range(self, first: int, last: int) -> list[str]:
-        """Return the ids of the items from index `first` to index `last` (from 0) of the gallery, both included.
+        """Return the ids of the gallery's items from index `first` to index `last`.
+
+        Both of these items are included. Indices count from 0.
 
         Raises:
-            UsageError: There are too many items between the two indices.
+            UsageError: The range has more than `MAX_RANGE` items.
         """
         if last - first >= MAX_RANGE:
             raise UsageError(f"At most {MAX_RANGE:,} items can be selected at a time.", hint="Use a filter instead.")
@@ -194,16 +211,17 @@ class ExplorerView(ItemRequests):
 
     @request
     def find_tags(self, text: str) -> list[dict[str, Any]]:
-        """Return the tags that contain a text, each a dict with `value` (the tag) and `items` (a number).
+        """Return the most frequent tags that contain `text`, each as a dict with `value` and `items`.
 
-        `items` counts the items that have the tag and match all filters except the filter by tags.
+        `value` is the tag. `items` is the number of items that have the tag and match all filters other than the filter
+        by tags.
         """
         with self._gallery_lock:
             return self._gallery.find_tags(text)
 
     @request
     def show_similar(self, item_id: str) -> None:
-        """Filter the gallery for the items whose embeddings are most similar to that of an item.
+        """Filter the gallery for the items whose embeddings are most similar to the embedding of the item `item_id`.
 
         Raises:
             UsageError: The item has no embedding.
@@ -218,7 +236,7 @@ class ExplorerView(ItemRequests):
 
     @request
     def save_view(self, name: str) -> None:
-        """Save the present filters and order under a name, in the folder of the run."""
+        """Save the present filters and order under the name `name`, in the folder of the run."""
         filters, sort = self._asked()
         self._set_views(save_view(self._run.folder, name, SavedView(filters=filters, sort=sort)))
 

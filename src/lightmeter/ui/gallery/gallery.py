@@ -21,34 +21,48 @@ from lightmeter.ui.gallery.gallery_queries import Filters, Sort, conditions, eff
 Mask = NDArray[np.bool_]
 
 BINS: Final = 20
-"""Bins of the severity histogram: twentieths of the scale."""
+"""Number of bins in the histogram of NSFW severities. The severity is 0 to 1, so that a bin is 1/20 wide."""
 
 BIN_EDGES: Final = np.arange(BINS + 1) / BINS
+"""Edges of the bins, from 0 to 1."""
 
 DUCKDB_MEMORY_MB: Final = 96
+"""Memory limit of a DuckDB session, in megabytes."""
+
 TAGS_PER_CARD: Final = 4
+"""Maximum number of tags on an item's card."""
+
 COLORS_PER_CARD: Final = 6
+"""Maximum number of colors on an item's card."""
+
 MAX_PAGE: Final = 500
+"""Maximum number of cards that `Gallery.page` returns."""
+
 MAX_TAGS_FOUND: Final = 30
+"""Maximum number of tags that `Gallery.find_tags` returns."""
+
 _MAX_KEPT: Final = 4
-"""Maximum number of results of SQL queries kept in memory; each takes 4 bytes per item."""
+"""Maximum number of SQL results that are kept in memory. A result takes 4 bytes for each item that the query found."""
 
 _MAX_READS: Final = 3
-"""Most attempts to read the tables while a writer replaces them."""
+"""Maximum number of attempts to read the tables. An attempt can fail because a writer replaces the files meanwhile."""
 
 PartsVersion = tuple[tuple[str, int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The items that the gallery shows, and for each facet (property to filter by) the items that match its filter.
+    """What the gallery shows: the items that match all filters, and which items match each single filter.
+
+    A facet is a property to filter by, such as `tags`.
 
     Attributes:
-        filters: The filters that the items match.
-        order: The positions in the manifest (from 0) of the items that match, in the order of the gallery.
-        masks: Facet, such as `tags` → for each item of the run whether it matches the filter of that facet.
-        tag_counts: For each tag in `GalleryColumns.tags` the number of items with it that match all filters, except the
-            filter by tags.
+        filters: The filters that were applied.
+        order: The positions in the manifest (from 0) of the items that match all filters, in the gallery's order.
+        masks: For each facet with a filter, an array with one boolean per item of the run: whether the item matches the
+            filter of this facet.
+        tag_counts: For each tag in `GalleryColumns.tags`, the number of items that have the tag and match all filters
+            other than the filter by tags.
     """
 
     filters: Filters = field(default_factory=Filters)
@@ -58,13 +72,14 @@ class Shown:
 
 
 class Gallery:
-    """The items of a run. `show` finds those that match the filters; pages and counts then come from memory.
+    """Finds, sorts and counts the items of a run for the gallery page.
 
-    The columns of all items are in memory. `show` reads them again if the tables have changed. Use one thread at a
-    time.
+    The method `show` finds the items that match the filters. The other methods then return details of these items. The
+    columns of all items are in memory. `show` reads them again if the tables have changed. Only one thread at a time
+    may use a gallery.
 
     Attributes:
-        shown: What the last call of `show` has found.
+        shown: What the most recent call of `show` has found.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -129,7 +144,11 @@ class Gallery:
                 return
 
     def _mask(self, facet: str, filters: Filters, condition: str) -> Mask:
-        """Return for each item whether it matches the filter of `facet`, such as `tags`, whose SQL is `condition`."""
+        """Return for each item whether it matches the filter of one facet.
+
+        `facet` is the name of the facet, such as `tags`, and `condition` the SQL condition of its filter. The condition
+        is used only if the columns in memory do not tell which items match.
+        """
         columns = self.columns
         if facet == "tags":
             return columns.with_tags(filters.tags)
@@ -163,7 +182,10 @@ class Gallery:
         return self._positions(positions_sql(filters, sort))
 
     def _positions(self, query: str) -> NDArray[np.int32]:
-        """Return the positions in the manifest of the items that an SQL query finds; recent results are cached."""
+        """Return the positions in the manifest (from 0) of the items that the SQL query finds, in the query's order.
+
+        The results of the most recent queries are cached.
+        """
         if query not in self._places:
             if self._session is None:
                 self._session = QuerySession(self._folder, memory_mb=DUCKDB_MEMORY_MB)
@@ -174,7 +196,10 @@ class Gallery:
         return self._places[query]
 
     def page(self, offset: int, limit: int) -> list[dict[str, Any]]:
-        """Return name, URL, tags, colors and so on of at most `limit` shown items, from index `offset` (from 0)."""
+        """Return the cards of at most `limit` shown items, from the item with the index `offset` (from 0).
+
+        A card is a dict with an item's name, URL, tags, colors and so on.
+        """
         first = max(offset, 0)
         return [self._card(int(position)) for position in self.shown.order[first : first + min(limit, MAX_PAGE)]]
 
@@ -199,16 +224,23 @@ class Gallery:
         }
 
     def item_ids(self, first: int, last: int) -> list[str]:
-        """Return the ids of the shown items from index `first` (from 0) to `last` (included), in gallery order."""
+        """Return the ids of the shown items from index `first` to index `last`.
+
+        Both of these items are included. Indices count from 0.
+        """
         return [self.columns.item_ids[int(position)].as_py() for position in self.shown.order[first : last + 1]]
 
     def facets(self) -> dict[str, Any]:
         """Return for each facet (property to filter by) the values to choose from, each with a number of items.
 
-        The number counts the items that have the value and match the filters of all other facets. The keys of the
-        result are `tags` (the most frequent tags and the chosen ones), `different_tags` (the number of all tags),
-        `sources` (all back ends), `columns` (all values of each column), and `severity`: `bins` (the number of items
-        in each twentieth of the NSFW severity 0 to 1), and `unrated` (the number of items without a rating).
+        A number counts the items that have the value and match the filters of all other facets. The result has the keys
+
+        - `tags`: the 12 most frequent tags that are not chosen, then the chosen tags;
+        - `different_tags`: the number of different tags of the items that match the filters of all other facets;
+        - `sources`: all back ends;
+        - `columns`: a dict from the name of a column to all its values;
+        - `severity`: a dict with `bins` (the number of items in each twentieth of the NSFW severity, which is 0 to 1)
+          and `unrated` (the number of items without an NSFW rating).
         """
         columns, filters, masks = self.columns, self.shown.filters, self.shown.masks
         others = _all_but(masks, "sources", self.items)
@@ -229,9 +261,10 @@ class Gallery:
         }
 
     def find_tags(self, text: str) -> list[dict[str, Any]]:
-        """Return the most frequent tags that contain a text, in any case of letters, with their numbers of items.
+        """Return the most frequent tags that contain `text`, ignoring case, each as a dict with `value` and `items`.
 
-        An item counts if it has the tag and matches all filters except the filter by tags.
+        `value` is the tag. `items` is the number of items that have the tag and match all filters other than the filter
+        by tags.
         """
         wanted = text.strip().casefold()
         found = [number for number, name in enumerate(self.columns.tags) if wanted in name.casefold()]
@@ -259,7 +292,10 @@ class Gallery:
 
 
 def parts_version(folder: Path) -> PartsVersion:
-    """Return names, sizes, times and inode numbers of the table files of the run in `folder`, to notice changes."""
+    """Return a value that differs after the tables of the run in `folder` have changed.
+
+    It consists of the name, size, time of change and inode number of each table file.
+    """
     dataset, found = Dataset(folder), []
     for table in dataset.tables():
         for part in dataset.parts(table):
@@ -276,7 +312,7 @@ def _all(masks: Mapping[str, Mask], items: int) -> Mask:
 def _all_but(masks: Mapping[str, Mask], facet: str, items: int) -> Mask:
     """Return for each of `items` items whether it matches the filters of all facets other than `facet`.
 
-    `masks` has for each facet, such as `tags`, whether each item matches its filter.
+    `masks` has for each facet with a filter one boolean per item: whether the item matches this filter.
     """
     found = np.ones(items, np.bool_)
     for name, mask in masks.items():

@@ -1,8 +1,8 @@
 """`GalleryColumns`: what the gallery filters, counts and shows of all items, as compact arrays in memory.
 
 DuckDB reads the tables once. A tag or color of an item takes 8 bytes: one integer with the item's position in the
-manifest (28 bits), the tag or color (24 bits), and the score or share (12 bits). The integers are sorted, so that those
-of one item are adjacent.
+manifest (28 bits), the tag or color (24 bits), and the score or share (12 bits). The integers are sorted, so that all
+integers of an item are adjacent.
 """
 
 from __future__ import annotations
@@ -23,19 +23,22 @@ from lightmeter.ui.gallery.compressed_texts import CompressedTexts
 from lightmeter.ui.gallery.gallery_queries import quoted
 
 MAX_ITEMS: Final = 2**28
+"""A run must have fewer items, because an item's position is stored in 28 bits."""
 MAX_TAGS: Final = 2**24
+"""A run must have fewer different tags, because a tag's number is stored in 24 bits."""
 MAX_VALUES: Final = 30
-"""Maximum number of different values of a column that the gallery offers as a filter."""
+"""A column of `assets` with more different values than this number is not offered as a filter."""
 
 MAX_SOURCES: Final = 64
+"""Maximum number of back ends to filter by. The gallery leaves out further ones."""
 SCORE_STEPS: Final = 4094
-"""A score of 0 to 1 is rounded to this many steps; the code 0 means that there is no score."""
+"""A score s (0 to 1) is stored as the integer 1 + round(s * `SCORE_STEPS`). The integer 0 means that it is unknown."""
 
 Mask = NDArray[np.bool_]
 Number = TypeVar("Number", bound=np.generic)
 
 BLOCK: Final = 2**19
-"""Tags that are counted at a time: their intermediate arrays fit into the processor's cache."""
+"""Number of `tag_keys` that are processed at a time, so that intermediate arrays fit into the processor's cache."""
 
 _OWN_FACETS: Final = ("status", "kind", "reason")
 _FACET_TYPES: Final = ("VARCHAR", "BOOLEAN", "DATE", "BIGINT", "UBIGINT", "INTEGER")
@@ -48,8 +51,8 @@ class ValueColumn:
     """A column of the table `assets` with so few different values that the gallery offers them as a filter.
 
     Attributes:
-        values: The different values as text, sorted; None is the null value.
-        codes: The index in `values` of each item's value.
+        values: The different values as text, sorted. None means null, and comes last.
+        codes: For each item, the index of its value in `values`.
     """
 
     values: tuple[str | None, ...]
@@ -63,15 +66,15 @@ class GalleryColumns:
     Attributes:
         item_ids: The id of each item.
         urls: The URL or path of each item.
-        durations_s: The length of each video; NaN if there is none.
-        value_columns: Name → column of `assets` that the gallery offers as a filter.
+        durations_s: The length of each video in seconds; NaN for an item without a length.
+        value_columns: Name → column of `assets` whose values the gallery offers as a filter.
         sort_columns: Names of the columns of `assets` that the gallery can be sorted by.
         severities: The highest NSFW severity of each item; NaN if no back end rated the item.
         tags: The different tags, sorted; their indices are the tag numbers.
-        tag_keys: For each item and tag an integer of position (28 bits), tag number (24) and score (12); sorted.
-        color_keys: For each color of an item an integer of position, RGB value and share of the picture; sorted.
+        tag_keys: Sorted integers, one for each tag of each item, made of position, tag number and score.
+        color_keys: Sorted integers, one for each color of each item, made of position, RGB value and share of picture.
         sources: The names of the back ends.
-        has_source: For each back end (row) and item (column), whether the back end gave any result for the item.
+        has_source: Whether a back end (row) gave any result for an item (column).
         has_embeddings: Whether items have embeddings, so that similar ones can be found.
     """
 
@@ -113,13 +116,13 @@ class GalleryColumns:
         return found
 
     def tags_of(self, position: int, most: int) -> list[tuple[str, float | None]]:
-        """Return the `most` tags with the highest scores of the item at `position`, as (tag, score 0 to 1 or None)."""
+        """Return at most `most` tags of the item at `position`, highest score first, as (tag, score 0 to 1 or None)."""
         keys = _of_position(self.tag_keys, position)
         found = [(self.tags[value], score) for value, score in zip(key_values(keys), _scores(keys), strict=True)]
         return sorted(found, key=lambda tag: (tag[1] is None, -(tag[1] or 0.0), tag[0]))[:most]
 
     def colors_of(self, position: int, most: int) -> list[tuple[str, float]]:
-        """Return the `most` colors with the largest shares (0 to 1) of the item at `position`: (`#rrggbb`, share)."""
+        """Return at most `most` colors of the item at `position`, largest share first, as (`#rrggbb`, share 0 to 1)."""
         keys = _of_position(self.color_keys, position)
         shares: dict[int, list[float]] = {}
         for value, share in zip(key_values(keys).tolist(), _scores(keys), strict=True):
@@ -129,7 +132,7 @@ class GalleryColumns:
 
 
 def key_positions(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return the item positions (bits 36 to 63) of keys such as `GalleryColumns.tag_keys`."""
+    """Return the item positions (bits 36 to 63) of keys from `GalleryColumns.tag_keys` or `color_keys`."""
     return (keys >> np.uint64(36)).view(np.int64)
 
 
@@ -152,8 +155,8 @@ def read_columns(session: QuerySession) -> GalleryColumns:
     """Read the columns of all items of a run.
 
     Raises:
-        UsageError: The run has more than 268 million items, or 16 million different tags.
-        TablesError: A file of the tables is broken, or was replaced meanwhile.
+        UsageError: The run has `MAX_ITEMS` (268 million) or more items, or `MAX_TAGS` (16 million) or more tags.
+        TablesError: A file of the tables is broken, or was replaced while it was read.
     """
     described = session.ask("DESCRIBE assets").to_pylist()
     types = {row["column_name"]: row["column_type"] for row in described}
@@ -191,7 +194,7 @@ def read_columns(session: QuerySession) -> GalleryColumns:
 class _ItemReader:
     """Collects the columns of the table `assets` that the gallery needs.
 
-    `facets` names the columns to filter by; of these, columns with more than `MAX_VALUES` values are left out.
+    `facets` names the columns to filter by. A column with more than `MAX_VALUES` different values is left out.
     """
 
     def __init__(self, facets: Sequence[str]) -> None:
@@ -240,7 +243,7 @@ class _ItemReader:
         return np.concatenate([np.zeros(0, np.float32), *self._durations])
 
     def value_columns(self) -> dict[str, ValueColumn]:
-        """Return the columns with few enough values for a filter, with their values sorted, the null value last."""
+        """Return name → column, for the columns that can be filters: they have few values, and not only null."""
         found = {}
         for name, chunks in self._codes.items():
             values = self._values[name]
@@ -254,7 +257,7 @@ class _ItemReader:
 
 
 def _best_key_per_item_and_tag(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the key with the best score for each item and tag, of sorted `tag_keys`; overwrite `keys`."""
+    """Return only one key for each item and tag, with the best score. `keys` must be sorted, and is overwritten."""
     used = 0
     for start in range(0, len(keys), BLOCK):
         block = keys[start : start + BLOCK + 1] >> np.uint64(12)
@@ -267,9 +270,9 @@ def _best_key_per_item_and_tag(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _numbers(column: Any, dtype: type[Number]) -> NDArray[Number]:
-    """Return an Arrow array of numbers without nulls as a numpy array, without the pandas import of `to_numpy`.
+    """Return an Arrow array of numbers as a numpy array. Unlike pyarrow's `to_numpy`, do not import pandas.
 
-    `dtype` must be the type of the array's numbers.
+    `dtype` must be the type of the array's numbers. The array must not contain nulls.
     """
     return np.frombuffer(memoryview(column.buffers()[1] or b""), dtype)[column.offset : column.offset + len(column)]
 
@@ -285,7 +288,7 @@ SELECT (SELECT count(*) FROM tags) AS tags, (SELECT count(*) FROM colors) AS col
        EXISTS (SELECT 1 FROM embeddings) AS has_embeddings,
        (SELECT list(source ORDER BY source) FROM ({_SOURCES})) AS sources
 """  # noqa: S608 (constants)
-"""Query for what `read_columns` must know before it reads the results: one query, because each takes milliseconds."""
+"""One query for what `read_columns` must know before it reads the results, because each query takes milliseconds."""
 
 _OTHER_FACTS: Final = " UNION ALL ".join(
     f"SELECT item_id, source FROM {table}"  # noqa: S608 (constant names)
@@ -314,7 +317,7 @@ class _FactReader:
         self._sorted_hashes = item_hashes[self._order]
 
     def tag_keys(self, rows: int) -> NDArray[np.uint64]:
-        """Return for each item and tag an integer of position, tag number and best score; `tags` has `rows` rows."""
+        """Return `GalleryColumns.tag_keys`, and set `tags`. `rows` is the number of rows of the table `tags`."""
         distinct = "SELECT DISTINCT name FROM tags WHERE name IS NOT NULL"
         number = "(row_number() OVER (ORDER BY name) - 1)::UBIGINT"
         names = self._session.ask(f"SELECT name, {number} AS tag FROM ({distinct}) ORDER BY name")  # noqa: S608 (constants)
@@ -327,7 +330,7 @@ class _FactReader:
         return _best_key_per_item_and_tag(keys)
 
     def color_keys(self, rows: int) -> NDArray[np.uint64]:
-        """Return for each color of an item an integer of position, RGB value and share; `colors` has `rows` rows."""
+        """Return `GalleryColumns.color_keys`. `rows` is the number of rows of the table `colors`."""
         rgb = "((red::UBIGINT << 16) | (green::UBIGINT << 8) | blue::UBIGINT)"
         keys = self._keys(rows, "colors", rgb, "coalesce(pixel_fraction, score, 0)")
         keys.sort()
@@ -349,7 +352,7 @@ class _FactReader:
         return keys[:used]
 
     def severities(self) -> NDArray[np.float64]:
-        """Read the NSFW ratings, and return the highest severity of each item; NaN without a rating."""
+        """Read the NSFW ratings, and return the highest severity of each item; NaN for an item without a rating."""
         highest = np.full(len(self._order), np.nan)
         for is_known, positions, column in self._facts("nsfw", "coalesce(severity, 'nan'::DOUBLE)"):
             np.fmax.at(highest, positions[is_known], _numbers(column, np.float64)[is_known])
@@ -358,20 +361,20 @@ class _FactReader:
     def has_source(self) -> NDArray[np.bool_]:
         """Return for each back end (row) and item (column) whether the back end gave a result.
 
-        Call it last, because the other methods note the back ends in the tables that they read.
+        Call it after the other methods. They note the back ends in their tables; it reads only the remaining tables.
         """
         for _ in self._facts(f"({_OTHER_FACTS})", "NULL"):
             pass
         return self._has_source[:-1]
 
     def _facts(self, table: str, value: str) -> Iterator[tuple[Mask, NDArray[np.uint32], Any]]:
-        """Yield three arrays for each batch of rows of a table: whether the run has the item, its position, a value.
+        """Yield three arrays for each batch of rows: whether the run has the row's item, the item's position, a value.
 
-        Also note which back end each row is from, for `has_source`.
+        Also note which back end each row is from, because `has_source` returns this.
 
         Args:
             table: Name of the table, or a subquery.
-            value: SQL expression of the value.
+            value: SQL expression of the value to yield.
         """
         number = f"coalesce(number, {len(self.sources)})::UTINYINT"
         query = f"SELECT hash(item_id), {value}, {number} FROM {table} {_WITH_SOURCES} WHERE item_id IS NOT NULL"  # noqa: S608 (constants)

@@ -15,19 +15,24 @@ from lightmeter.media.oklab import ENCODED_KNEE, LMS_TO_OKLAB, RGB_TO_LMS, srgb_
 from lightmeter.tables.arrow.color_names import color_to_hex
 
 MIN_CHROMA: Final = 0.05
-"""Oklab chroma below which a color is nearly grey."""
+"""A color with a lower Oklab chroma counts as grey, because it has hardly any hue."""
 
 CHROMATIC_WEIGHTS: Final = (0.5, 0.35, 1.5)
-"""Weights of the differences in lightness, chroma and hue from a color that is not grey."""
+"""Weights of the differences in lightness, chroma and hue, if distances are measured from a color that is not grey."""
 
 GREY_WEIGHTS: Final = (0.6, 2.0, 2.0)
-"""Weights of the differences in lightness, chroma and hue from a grey color, black or white, which have no hue."""
+"""Weights of the differences in lightness, chroma and hue, if distances are measured from grey, black or white."""
 
 Score = Annotated[float, Field(ge=0, le=1)]
 
 
 class ColorNear(BaseModel):
-    """Filter for items with a color at most `distance` (weighted, in Oklab; 0: equal) from `color` (`#rrggbb`)."""
+    """Filter for items that have a color near `color`.
+
+    Attributes:
+        color: The color to look for, `#rrggbb`.
+        distance: Maximum distance of the item's color from `color`, as computed by `distances_sql`; 0 means equal.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,10 +41,12 @@ class ColorNear(BaseModel):
 
 
 class SimilarItems(BaseModel):
-    """Filter for the items `item_ids`, which are the most similar to the item `item_id`, most similar first.
+    """Filter for the items that are most similar to one item.
 
     Attributes:
-        name: The file name of the item `item_id`, which the page shows.
+        item_id: The id of the item to compare with.
+        name: The file name of this item, which the page shows.
+        item_ids: The ids of the similar items, most similar first.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -50,13 +57,17 @@ class SimilarItems(BaseModel):
 
 
 class Filters(BaseModel):
-    """Filters of the gallery: an item matches if it has one of the values of each facet. An empty facet matches all.
+    """Filters of the gallery. An item must match all filters; an empty filter or None matches every item.
 
     Attributes:
-        tags: Tags, written exactly as in the table `tags`.
-        sources: Back ends that gave a result for the item.
-        values: Column of `assets`, such as `status` → the chosen values as text; None is the null value.
-        severity: Range (low, high) of an item's highest NSFW severity; `high` itself is outside unless it is 1.
+        tags: Tags, written exactly as in the table `tags`. An item matches if it has one of them.
+        sources: Back ends. An item matches if one of them gave a result for it.
+        values: Column of `assets`, such as `status` → the chosen values as text, where None means null. An item matches
+            if it has one of the values in each of these columns.
+        severity: Range (low, high) of an item's highest NSFW severity. `low` is part of the range. `high` is part of
+            the range only if it is 1.
+        color: Color to look for.
+        similar: Similar items to look for.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -73,10 +84,11 @@ class Sort(BaseModel):
     """Order of the gallery.
 
     Attributes:
-        by: `position` (the order of the manifest), `severity`, `tag:NAME` (the tag's highest score), `column:NAME` (of
-            `assets`), `distance` (of the chosen color), `similarity`. Empty: the first that applies of similarity,
-            distance and position.
-        descending: Whether the largest value comes first. Null values come last in any case.
+        by: `position` (the order of the manifest), `severity`, `tag:NAME` (the item's highest score for the tag),
+            `column:NAME` (a column of `assets`), `distance` (from the color in `Filters.color`) or `similarity` (the
+            order of `Filters.similar`). An empty text means the default: `similarity` if `Filters.similar` is set, else
+            `distance` if `Filters.color` is set, else `position`.
+        descending: Whether the largest value comes first. Null values come last in either direction.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -86,7 +98,7 @@ class Sort(BaseModel):
 
 
 def effective_sort(filters: Filters, sort: Sort) -> Sort:
-    """Return `sort`; or the default order, if `sort.by` is empty or needs a filter that is not set."""
+    """Return the order to use: `sort`, or the default order if `sort.by` is empty or needs a filter that is not set."""
     has_key = {"": False, "similarity": filters.similar is not None, "distance": filters.color is not None}
     if has_key.get(sort.by, True):
         return sort
@@ -95,7 +107,10 @@ def effective_sort(filters: Filters, sort: Sort) -> Sort:
 
 
 def conditions(filters: Filters) -> dict[str, str]:
-    """Return facet, such as `tags` → SQL condition on the table `assets`, for each facet with a filter."""
+    """Return a dict with an SQL condition on the table `assets` for each filter that is set.
+
+    A key is the name of a filter, such as `tags`, or `values:COLUMN` for a column in `Filters.values`.
+    """
     found: dict[str, str] = {}
     if filters.tags:
         found["tags"] = f"item_id IN (SELECT item_id FROM tags WHERE name IN ({_literals(filters.tags)}))"  # noqa: S608 (quoted)
@@ -121,7 +136,10 @@ def conditions(filters: Filters) -> dict[str, str]:
 
 
 def items_sql(filters: Filters, sort: Sort) -> str:
-    """Return the SQL query for the rows of `assets` that match the filters, sorted; it has no parameters."""
+    """Return the SQL query for the rows of `assets` that match the filters, sorted.
+
+    The query contains the values of the filters, so that it needs no parameters.
+    """
     where = "\n  AND ".join(conditions(filters).values())
     return (
         f"SELECT assets.* EXCLUDE (lm_position)\nFROM {_source(filters, sort)}"
@@ -131,7 +149,7 @@ def items_sql(filters: Filters, sort: Sort) -> str:
 
 
 def selection_sql(item_ids: Iterable[str]) -> str:
-    """Return the SQL query for the rows of `assets` of these items, in the order of the manifest."""
+    """Return the SQL query for the rows of `assets` of the items `item_ids`, in the order of the manifest."""
     condition = f"item_id IN ({_literals(item_ids) or 'NULL'})"
     return f"SELECT assets.* EXCLUDE (lm_position)\nFROM {_BASE}\nWHERE {condition}\nORDER BY lm_position"
 
@@ -139,7 +157,7 @@ def selection_sql(item_ids: Iterable[str]) -> str:
 def positions_sql(filters: Filters, sort: Sort) -> str:
     """Return the SQL query for the positions in the manifest (from 0) of all items, sorted but not filtered.
 
-    `filters` has the color or the similar items to sort by.
+    From `filters`, only the color or the similar items are used, to sort by them.
     """
     return f"SELECT (lm_position - 1)::INTEGER AS place FROM {_source(filters, sort)} ORDER BY {_order(filters, sort)}"  # noqa: S608 (quoted)
 
@@ -162,12 +180,15 @@ def oklab(color: str) -> tuple[float, float, float]:
 
 
 def distances_sql(color: str) -> str:
-    """Return the SQL query for `item_id` and `distance` from `color` (`#rrggbb`) of the rows of the table `colors`.
+    """Return the SQL query that computes the distance of each row of the table `colors` from `color` (`#rrggbb`).
 
-    The query computes Oklab lightness L, chroma C and hue, and `distance² = (wl ΔL)² + (wc ΔC)² + (wh ΔH)²`. The hue
-    difference ΔH is that of CIE 1976: `ΔH² = Δa² + Δb² - ΔC²`. The weights follow the idea of CMC l:c (Clarke, McDonald
-    and Rigg 1984): hue counts more than lightness and chroma, because the red of a photograph is duller than #ff0000.
-    The query leaves out rows that are nearly grey, unless `color` is grey. The same color has the distance 0.
+    The query's columns are `item_id` and `distance`. With lightness L, chroma C, a and b of Oklab, the distance is
+    `distance² = (wl ΔL)² + (wc ΔC)² + (wh ΔH)²`, where the hue difference is defined as in CIE 1976:
+    `ΔH² = Δa² + Δb² - ΔC²`. An equal color has the distance 0.
+
+    The weights `wl`, `wc` and `wh` are `GREY_WEIGHTS` if `color` is grey, else `CHROMATIC_WEIGHTS`. They follow the
+    idea of CMC l:c (Clarke, McDonald and Rigg 1984): hue counts more than lightness and chroma, because the red of a
+    photograph is duller than #ff0000. If `color` is not grey, the query leaves out grey rows.
     """
     lightness, a, b = oklab(color)
     chroma = hypot(a, b)
@@ -179,7 +200,7 @@ def distances_sql(color: str) -> str:
 
 
 def quoted(name: str) -> str:
-    """Return a column name as an SQL identifier."""
+    """Return the column name `name` as an SQL identifier in double quotes."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -206,9 +227,9 @@ _BASE: Final = "(SELECT *, row_number() OVER () AS lm_position FROM assets) AS a
 def _source(filters: Filters, sort: Sort) -> str:
     """Return SQL to put after FROM: the table `assets` with one or two additional columns to sort by.
 
-    `lm_position` is the item's position in the manifest, from 1. `lm_key` is the item's severity, score, distance or
-    similarity rank, if the gallery is sorted by one of these. `filters` has the color to which the distance is
-    measured, and the similar items in the order of their rank; it does not filter the rows.
+    `lm_position` is the item's position in the manifest, from 1. If the gallery is sorted by severity, tag, distance or
+    similarity, `lm_key` is the item's severity, score, distance or similarity rank. From `filters`, only the color or
+    the similar items are used, to compute `lm_key`. The rows are not filtered.
     """
     by = effective_sort(filters, sort).by
     if by == "severity":
@@ -257,4 +278,4 @@ FROM (SELECT *, sqrt(a * a + b * b) AS c FROM (
                 FROM colors))))
 WHERE c >= {{least}}
 """  # noqa: S608 (constants of this module)
-"""Template of the query of `distances_sql`."""
+"""Template of the query that `distances_sql` returns."""

@@ -1,4 +1,4 @@
-"""Saved views of the gallery: names with filters and order, in a small file in the folder of the run."""
+"""Saved views of the gallery: filters and order under a name. A small file in the run's folder keeps all views."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _VIEWS: Final = TypeAdapter(dict[str, SavedView])
 
 
 def read_views(folder: Path) -> dict[str, SavedView]:
-    """Return name → saved view of the run in a folder; an empty dict if nothing was saved.
+    """Return the saved views of the run in `folder`, by name; an empty dict if no view was saved.
 
     Raises:
         UsageError: The file cannot be read.
@@ -43,10 +43,18 @@ def read_views(folder: Path) -> dict[str, SavedView]:
 
 
 def save_view(folder: Path, name: str, view: SavedView) -> dict[str, SavedView]:
-    """Save a view under a name, replacing any view of that name; return name → view for all saved views.
+    """Save `view` under the name `name`, and return all saved views by name.
+
+    Replace a view that has this name already.
+
+    Args:
+        folder: Folder of the run.
+        name: Name of the view.
+        view: The view to save.
 
     Raises:
-        UsageError: The name is empty, there are too many views, or the folder cannot be written.
+        UsageError: The name is empty, there are `MAX_VIEWS` views already, the file of saved views cannot be read, or
+            the folder cannot be written.
     """
     if not name.strip():
         raise UsageError("A view needs a name.")
@@ -57,10 +65,10 @@ def save_view(folder: Path, name: str, view: SavedView) -> dict[str, SavedView]:
 
 
 def delete_view(folder: Path, name: str) -> dict[str, SavedView]:
-    """Delete the saved view `name`, if it exists; return name → view for the remaining saved views.
+    """Delete the saved view `name` if it exists, and return the remaining saved views by name.
 
     Raises:
-        UsageError: The folder cannot be written.
+        UsageError: The file of saved views cannot be read, or the folder cannot be written.
     """
     return _write(folder, {other: view for other, view in read_views(folder).items() if other != name})
 

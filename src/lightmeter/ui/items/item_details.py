@@ -24,13 +24,13 @@ from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.query.duckdb_query import QuerySession, sql
 
 MAX_ROWS: Final = 200
-"""Maximum number of rows of one table in the details of one item or frame."""
+"""Maximum number of rows of each table in the details of an item or frame."""
 
 MAX_FRAMES: Final = 2_000
 """Maximum number of frames that the details of a video list."""
 
 BOX_KINDS: Final[Mapping[str, str]] = {"faces": "face", "texts": "text", "brands": "brand"}
-"""Tables whose rows describe a part of the picture → the kind of their boxes."""
+"""Name of a table whose rows describe parts of the picture → `kind` of the boxes around these parts."""
 
 _COLUMNS: Final[Mapping[str, str]] = {
     "tags": "name, score, source",
@@ -43,11 +43,13 @@ _COLUMNS: Final[Mapping[str, str]] = {
     "errors": "backend, message, request_id",
     "prechecks": '"check", severity, message, value',
 }
-"""Tables with rows about an item → the columns that are read."""
+"""Name of a table with rows about items → SQL list of the columns that the details show."""
 
 _PLACE_COLUMNS: Final = frozenset({"left", "top", "width", "height", "polygon"})
+"""Columns with coordinates. The page gets them as boxes, not as columns of a table."""
+
 _ANY_FRAME: Final = ("errors", "prechecks")
-"""Tables whose rows are about the item as a whole, whatever frame is shown."""
+"""Tables whose rows are about the whole item. The details of every frame show them."""
 
 _ITEM: Final = """
 SELECT *, (SELECT max(severity) FROM nsfw WHERE item_id = $item) AS severity FROM assets WHERE item_id = $item
@@ -70,11 +72,11 @@ _FACTS: Final[Sequence[tuple[str, str]]] = (
     *(("backends", "back ends asked for"), ("credits", "credits"), ("request_id", "request")),
     *(("answered_at", "answered"), ("severity", "highest NSFW severity"), ("run_id", "run")),
 )
-"""Columns of the table `assets` → their labels, in the order in which the details list them."""
+"""Pairs of a column of the table `assets` and its label, in the order in which the details list them."""
 
 
 def read_thumbnail_sources(folder: Path, item_ids: Sequence[str]) -> dict[str, ThumbnailSource]:
-    """Return item id → where the item's thumbnail comes from; items that the run does not have are left out.
+    """Return item id → where to get the item's thumbnail. Leave out items that the run does not have.
 
     `folder` is the folder of the run.
     """
@@ -82,7 +84,7 @@ def read_thumbnail_sources(folder: Path, item_ids: Sequence[str]) -> dict[str, T
 
 
 def read_picture_source(folder: Path, item_id: str) -> tuple[ThumbnailSource, str | None]:
-    """Return where the picture of an item comes from, and the item's kind: `image`, `video`, or None if unknown.
+    """Return where to get the picture of an item, and the item's kind: `image`, `video`, or None if unknown.
 
     `folder` is the folder of the run.
 
@@ -113,7 +115,10 @@ def _read_sources(folder: Path, item_ids: Sequence[str]) -> dict[str, tuple[Thum
 
 
 def _find_files(folder: Path, item_ids: Sequence[str]) -> dict[str, ItemFile]:
-    """Return item id → its file, from the journals of the run and of the earlier runs in its folder, newest first."""
+    """Return item id → the item's file, from the newest journal that has the item.
+
+    Search the journal of the run first, then the journals of the earlier runs in its folder, newest first.
+    """
     found: dict[str, ItemFile] = {}
     for place in _run_folders(folder):
         missing = [item for item in item_ids if item not in found]
@@ -133,13 +138,13 @@ def read_details(folder: Path, item_id: str, frame: int | None = None) -> dict[s
     """Return everything that the tables and the journal of a run say about an item, as a JSON-compatible object.
 
     The key `tables` has the rows about the whole item, or about one frame of a video. The key `boxes` has the positions
-    of faces, texts and brands; the coordinates of a box are pixels, or shares (0 to 1) of the width and height. Pixels
-    are those of a picture with the width and height in the key `size`.
+    of faces, texts and brands, as returned by the function `boxes`. The key `size` has the width and height of the
+    picture to which coordinates in pixels refer, or None if they are unknown.
 
     Args:
         folder: The folder of the run.
         item_id: The item.
-        frame: Number (from 0) of the video's captured frame; None for an image or a whole video.
+        frame: Number of a captured frame of the video, from 0; None for an image or a whole video.
 
     Raises:
         UsageError: The run has no such item.
@@ -179,9 +184,10 @@ def read_details(folder: Path, item_id: str, frame: int | None = None) -> dict[s
 def compare_tags(rows: Iterable[Row]) -> dict[str, Any]:
     """Return the tags of several back ends side by side.
 
-    The result has `sources`, the names of the back ends, and `rows`, one for each tag. A row has `name` and `scores`,
-    a mapping from back end to its highest score for that tag (None: a tag without a score). Tags that differ only in
-    case count as equal. Tags from more back ends come first; among equals, tags with a higher score.
+    The result has `sources`, the names of the back ends, and `rows`, one for each tag. A row has `name`, the tag, and
+    `scores`, a dict from back end to its highest score for the tag. The score is None if the back end gave the tag
+    without a score. Tags that differ only in case count as one tag. Tags from more back ends come first. Tags from
+    equally many back ends are sorted by their highest score, highest first.
     """
     tags: dict[str, dict[str, Any]] = {}
     sources: dict[str, None] = {}
@@ -201,10 +207,12 @@ def compare_tags(rows: Iterable[Row]) -> dict[str, Any]:
 
 
 def boxes(tables: Mapping[str, Iterable[Row]]) -> list[dict[str, Any]]:
-    """Return the boxes of faces, texts and brands in the order of the tables; rows without coordinates have none.
+    """Return the boxes around faces, texts and brands, in the order of the tables' rows.
 
-    Each box has `kind`, `label`, `source`, `corners` (pairs of x and y) and `unit`: `share` if no coordinate is above
-    1, else `pixel`. A row with the full text of a picture has no box, because it would cover the boxes of its parts.
+    Each box has `kind`, `label`, `source` (back end), `corners` (pairs of x and y) and `unit`. The unit is `share` if
+    no coordinate is above 1: coordinates are then shares (0 to 1) of the width and height. Else it is `pixel`. A row
+    without coordinates has no box. A row with the full text of a picture has no box either, because the box would cover
+    the boxes of the parts of the text.
 
     Args:
         tables: Table (`faces`, `texts`, `brands`) → its rows about one picture.
@@ -223,7 +231,8 @@ def boxes(tables: Mapping[str, Iterable[Row]]) -> list[dict[str, Any]]:
 def _item(session: QuerySession, item_id: str) -> Row:
     """Return an item's row of the table `assets`, with two additional columns.
 
-    `severity` is the item's highest NSFW severity. `duplicate_url` is the URL of the earlier item that it repeats.
+    `severity` is the item's highest NSFW severity, or None without a rating. `duplicate_url` is the URL of the earlier
+    item of which the item is a duplicate, or None if it is no duplicate.
     """
     rows: list[Row] = session.ask(_ITEM, {"item": item_id}).to_pylist()
     if not rows:
@@ -239,13 +248,15 @@ def _no_such_item(item_id: str) -> UsageError:
 
 
 def _read_tables(session: QuerySession, folder: Path, item_id: str, frame: int | None) -> dict[str, dict[str, Any]]:
-    """Return table → its first rows about an item (`rows`), and whether there are further ones (`more`).
+    """Return name of a table → dict with its rows about an item.
+
+    The dict has `rows`, the first `MAX_ROWS` rows, and `more`, whether there are further rows.
 
     Args:
         session: Queries the tables of the run.
         folder: The folder of the run.
         item_id: The item.
-        frame: Number of the video's captured frame; None for an image or a whole video.
+        frame: Number of a captured frame of the video, from 0; None for an image or a whole video.
     """
     answers = [name for name in Dataset(folder).tables() if name.startswith(ANSWERS_PREFIX)]
     found = {}
@@ -259,9 +270,10 @@ def _read_tables(session: QuerySession, folder: Path, item_id: str, frame: int |
 
 
 def _frame_times(item: Row, sent: Sequence[SentFrame], answered: set[int], options: Options) -> list[dict[str, Any]]:
-    """Return `frame` (number from 0) and `time_s` (seconds) of each frame of a video that was captured, in order.
+    """Return the captured frames of a video, in order: `frame` (number from 0) and `time_s` (time in seconds) of each.
 
-    These are the frames in `sent`, or else those that the options select, and the frames in `answered`.
+    The captured frames are the frames in `sent`; if `sent` is empty, they are the frames that `options` selects. The
+    frames in `answered` are included in both cases.
 
     Args:
         item: The video's row of the table `assets`.
@@ -280,10 +292,10 @@ def _frame_times(item: Row, sent: Sequence[SentFrame], answered: set[int], optio
 
 
 def _coordinate_size(item: Row, *, is_scaled: bool) -> list[float] | None:
-    """Return the width and height in pixels to which coordinates in answers refer; None if unknown.
+    """Return the width and height in pixels of the picture to which coordinates in answers refer; None if unknown.
 
-    `item` is the item's row of the table `assets`. With `is_scaled`, a copy was sent, whose longer side has at most
-    `LONGEST_SIDE_PX` pixels.
+    `item` is the item's row of the table `assets`. `is_scaled` says that the run did not send the original, but a copy
+    whose longer side has at most `LONGEST_SIDE_PX` pixels.
     """
     width, height = item["width"], item["height"]
     if not width or not height:
@@ -302,7 +314,11 @@ def _request(row: Row) -> dict[str, Any]:
 
 
 def _cell(value: Any) -> Any:
-    """Return a value as the page shows it: times in UTC to the second, lists joined by commas, others unchanged."""
+    """Return a value of a table's cell as the page shows it.
+
+    A time becomes a text in UTC without fractions of a second. The values of a list are joined by commas. Other values
+    stay as they are.
+    """
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M:%S}{' UTC' if value.tzinfo else ''}"
     return ", ".join(map(str, value)) if isinstance(value, list) else value

@@ -1,6 +1,7 @@
 """Makes enlarged pictures of single items, and small pictures of a video's frames, from local files and URLs.
 
-If a picture cannot be made, no error is raised: the page shows the thumbnail from the run, or nothing, and the reason.
+If a picture cannot be made, no error is raised. The page then shows the reason, and the thumbnail that the run kept, if
+any.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from lightmeter.prechecks.url_probe import UrlProber
 from lightmeter.tempdirs import LockedTempDir
 
 SIDE_PX: Final = 1_600
-"""Longer side of an enlarged picture in pixels."""
+"""Maximum length of the longer side of an enlarged picture, in pixels."""
 
 STRIP_SIDE_PX: Final = 160
-"""Longer side of a frame in the strip of a video's frames, in pixels."""
+"""Maximum length of the longer side of a picture in a strip (a row of small pictures of a video), in pixels."""
 
 _JPEG_QUALITY: Final = 85
 _REMOTE_VIDEO: Final = "The video is not on this machine; videos are not downloaded for a view."
@@ -47,9 +48,9 @@ class EnlargedPicture:
     Attributes:
         jpeg: JPEG whose longer side has at most `SIDE_PX` (1,600) pixels; None if there is no picture.
         blurred_jpeg: JPEG whose longer side has at most 8 pixels, too few to recognize anything; None without `jpeg`.
-        width: Width of the original in pixels, upright; None if it was not decoded.
-        height: Height of the original in pixels, upright; None if it was not decoded.
-        reason: Why the original is not shown; empty if it is.
+        width: Width in pixels of the original when it is turned upright; None if the original was not decoded.
+        height: Height in pixels of the original when it is turned upright; None if the original was not decoded.
+        reason: Why the original is not shown; empty if it is shown.
         is_thumbnail: Whether `jpeg` is only the thumbnail that the run kept.
     """
 
@@ -62,14 +63,15 @@ class EnlargedPicture:
 
 
 async def enlarge(source: ThumbnailSource, kind: str | None, time_s: float | None) -> EnlargedPicture:
-    """Return the enlarged picture of an image, or of the frame that a video shows at a time.
+    """Return the enlarged picture of an image, or of one frame of a video.
 
-    An image at a URL is downloaded, within the size and time limits of thumbnails; a video at a URL is not.
+    An image at a URL is downloaded, within the limits of size and time for thumbnails. A video at a URL is not
+    downloaded.
 
     Args:
         source: Where the image or video is, and the thumbnail of it that the run kept.
         kind: `image`, `video`, or None if unknown.
-        time_s: Time of a video's frame in seconds; None for an image, or the first frame.
+        time_s: Time of the frame in the video, in seconds. None for an image, or for a video's first frame.
     """
     try:
         if source.path is not None:
@@ -92,13 +94,15 @@ async def enlarge(source: ThumbnailSource, kind: str | None, time_s: float | Non
 async def make_strip(
     source: ThumbnailSource, times_s: Mapping[int, float], on_made: Callable[[int, EnlargedPicture], None]
 ) -> None:
-    """Make a small picture of each given frame of a video; only frames of local files are decoded.
+    """Make a small picture of each of the given frames of a video.
+
+    The video must be a local file. The pictures of a video at a URL all fail.
 
     Args:
         source: Where the video is.
-        times_s: Frame → its time in seconds.
-        on_made: Called with each frame's number and picture as soon as it is ready or has failed; the attribute
-            `reason` of a failed picture says why.
+        times_s: Number of a frame → its time in the video, in seconds.
+        on_made: Called with each frame's number and picture as soon as the picture is ready or has failed. The
+            attribute `reason` of a failed picture says why it failed.
     """
     waiting = sorted(times_s, key=times_s.__getitem__)
     try:

@@ -35,19 +35,20 @@ Seconds: TypeAlias = Annotated[float, Field(ge=0, le=MAX_DURATION_S)]
 
 @cache
 def items_loop() -> BackgroundLoop:
-    """Return the event loop, in a background thread, in which all gallery and review pages of this process work.
+    """Return the event loop in which all gallery and review pages of this process do their background work.
 
-    The event loop of a notebook's kernel cannot be used: it is busy while a cell is executed.
+    It runs in a background thread. The event loop of a notebook's kernel is no alternative, because it is blocked while
+    a cell is executed.
     """
     return BackgroundLoop("lightmeter-items")
 
 
 class ItemRequests(ViewModel):
-    """Answers a page's requests about single items: thumbnails, details, pictures. A subclass implements `run_folder`.
+    """Answers a page's requests for the thumbnails, details and pictures of single items.
 
-    Details, pictures and strips (small pictures of a video's frames) are read in the background. A new request of one
-    of these kinds cancels an unanswered request of the same kind, so that requests do not pile up while the user
-    quickly goes through many items.
+    A subclass implements `run_folder`. Details, pictures and strips (rows of small pictures of a video's frames) are
+    read in the background. A new request for details cancels an older one that is not answered yet, so that requests do
+    not pile up while the user quickly goes through many items. The same holds for pictures and for strips.
     """
 
     def __init__(self, **traits: Any) -> None:
@@ -62,7 +63,7 @@ class ItemRequests(ViewModel):
         raise NotImplementedError
 
     def thumbnail_sources(self, item_ids: Sequence[str]) -> dict[str, ThumbnailSource]:
-        """Return item id → where the thumbnail of the item comes from."""
+        """Return item id → where to get the thumbnail of the item."""
         return read_thumbnail_sources(self.run_folder(), item_ids)
 
     @request
@@ -70,9 +71,9 @@ class ItemRequests(ViewModel):
         """Return item id → dict about the item's thumbnail.
 
         The dict has `src` (data URI), `blurred` (data URI of a picture at most 8 pixels wide and high) and `reason`,
-        which says why there is no thumbnail. While the thumbnail is being made, `src` is null and `reason` is empty;
-        when it is ready or has failed, the page gets the event `thumbnail`, whose value has the same keys and
-        `item_id`.
+        which says why there is no thumbnail. If the thumbnail is still to be made, `src` is None and `reason` is empty.
+        When it is ready or has failed, the page gets the event `thumbnail`. Its value has the keys `item_id`, `src`,
+        `blurred` and `reason`.
         """
         sources = self.thumbnail_sources(item_ids)
         with self._thumbnail_lock:
@@ -84,32 +85,38 @@ class ItemRequests(ViewModel):
 
     @request
     def details(self, item_id: str, frame: int | None = None) -> None:
-        """Read the details of an item, or of one frame of a video; the page gets the event `details`.
+        """Read the details of an item, or of one frame of a video, and send them to the page as the event `details`.
 
-        Its value is that of `lightmeter.ui.items.item_details.read_details`; or `item_id`, `frame`, `problem` and
-        `hint` if they cannot be read.
+        The value of the event is what `lightmeter.ui.items.item_details.read_details` returns. If the details cannot be
+        read, the value has `item_id`, `frame`, `problem` (the error) and `hint` (what the user can do).
         """
         self._start_item_job("details", self._load_details(item_id, frame))
 
     @request
     def picture(self, item_id: str, frame: int | None = None, time_s: Seconds | None = None) -> None:
-        """Enlarge the picture of an item, or the frame of a video at `time_s`; the page gets the event `picture`.
+        """Enlarge the picture of an item, and send it to the page as the event `picture`.
 
-        Its value has `item_id`, `frame`, `src` and `blurred` (data URIs), `reason` (why there is no picture), `width`
-        and `height` of the original, and `is_thumbnail`, whether `src` is only the thumbnail that the run kept. `frame`
-        is returned unchanged in the event; without `time_s`, the picture is that of the image or first frame.
+        The value of the event has `item_id`, `frame`, `src` and `blurred` (data URIs), `reason` (why the original is
+        not shown), `width` and `height` of the original in pixels, and `is_thumbnail` (whether `src` is only the
+        thumbnail that the run kept).
+
+        Args:
+            item_id: The item.
+            frame: Number of the video's frame. It is only copied to the event.
+            time_s: Time of the frame in the video, in seconds. None for an image, or for a video's first frame.
         """
         self._start_item_job("picture", self._load_picture(item_id, frame, time_s))
 
     @request
     def strip(self, item_id: str, times_s: Annotated[dict[int, Seconds], Field(max_length=MAX_STRIP)]) -> None:
-        """Make small pictures of frames of a video; the page gets an event `strip` for each.
+        """Make small pictures of frames of a video, and send each to the page as an event `strip`.
 
-        Its value has `item_id`, `frame`, `src` and `blurred` (data URIs), and `reason` (why there is no picture).
+        The value of an event has `item_id`, `frame`, `src` and `blurred` (data URIs), and `reason` (why there is no
+        picture; empty if there is one).
 
         Args:
             item_id: The video.
-            times_s: Frame → its time in seconds.
+            times_s: Number of a frame → its time in the video, in seconds.
         """
         self._start_item_job("strip", self._load_strip(item_id, times_s))
 
@@ -121,7 +128,10 @@ class ItemRequests(ViewModel):
                 job.cancel()
 
     def _start_item_job(self, kind: str, job: Coroutine[Any, Any, None]) -> None:
-        """Start `job` in the background, and cancel the last one of this `kind`: `details`, `picture` or `strip`."""
+        """Cancel the previous job of this kind, and start `job` in the background.
+
+        `kind` is `details`, `picture` or `strip`.
+        """
         with self._thumbnail_lock:
             earlier = self._item_jobs.get(kind)
             if earlier is not None:

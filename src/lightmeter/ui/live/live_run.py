@@ -12,17 +12,19 @@ from lightmeter.ui.view_model import ViewModel
 
 
 class LiveRunView(ViewModel):
-    """The live page of a run, in progress in any process or ended: rows, credits, rates and what is left to do.
+    """The live page of a run: rows, credits, rates and what is left to do.
+
+    The run may be in progress, also in another process, or ended.
 
     Attributes:
-        snapshot: What the page shows; it changes at most once a second. Its key `error` has a message
-            and a hint if the journal cannot be read, else None.
+        snapshot: What the page shows; it changes at most once a second. The value of its key `error` is None, or a dict
+            with `message` and `hint` if the journal cannot be read.
     """
 
     snapshot = traitlets.Dict().tag(sync=True)
 
     def __init__(self, run: RunMonitor | Path | str) -> None:
-        """Create the live page of the run in a folder, or of the run that a `RunMonitor` reads."""
+        """Create the live page of a run. `run` is the run's folder, or a `RunMonitor` that reads the run already."""
         super().__init__()
         monitor = run if isinstance(run, RunMonitor) else RunMonitor(Path(run))
         self._unsubscribe = monitor.subscribe(self._show)

@@ -11,22 +11,22 @@ from typing import Final
 from lightmeter.journal.queries.live import Activity
 
 MAX_POINTS: Final = 240
-"""Maximum number of points of the history; if there were more, each two neighboring intervals become one."""
+"""Maximum number of intervals in the history. If there would be more, every two neighbors are merged into one."""
 
 RECENT_S: Final = 60
-"""Seconds over which the recent rates are computed."""
+"""Length of the time over which the recent rates are computed, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecentRates:
-    """Rates over the last minute, or over the time since the first request if that is shorter.
+    """Rates over the last minute, or over the time since the first request if this time is shorter.
 
     Attributes:
-        seconds: Length of the time over which all rates are measured.
+        seconds: Length of the time over which all rates are measured, in seconds.
         sent: Requests sent, per second.
         throttled: Requests refused because of the service's rate limit, per second.
         rows: Rows whose request was charged, per second.
-        answered: Number of requests charged in these seconds.
+        answered: Number of requests charged in the whole time, not per second.
     """
 
     seconds: float
@@ -36,10 +36,11 @@ class RecentRates:
     answered: int
 
     def seconds_for(self, rows: int) -> tuple[float, float | None] | None:
-        """Return the least and most seconds in which `rows` more rows are done; None if the rate is not known.
+        """Estimate the time that the run needs for `rows` further rows; return its bounds (lower, upper) in seconds.
 
-        The number of answers in a minute is assumed to have a Poisson distribution; the range is two standard
-        deviations to each side. The upper bound is None if there are so few answers that the rate may be almost 0.
+        Return None if no request was charged recently, because the rate is then unknown. The number of answers in a
+        minute is assumed to have a Poisson distribution, and the range extends two standard deviations to each side.
+        The upper bound is None if there are so few answers that the rate may be almost 0.
         """
         if not self.rows or not self.answered:
             return None
@@ -49,19 +50,19 @@ class RecentRates:
 
 
 NO_RATES: Final = RecentRates(RECENT_S, 0.0, 0.0, 0.0, 0)
-"""The rates of a run that no process works on."""
+"""The rates of a run on which no process works: all are 0."""
 
 
 class RunHistory:
     """Credits and rows of a run over time, in at most `MAX_POINTS` intervals, and the activity of the last minute.
 
     Attributes:
-        sent: Number of requests (POSTs) sent.
-        interval_s: Seconds of each interval.
+        sent: Number of requests (POSTs) sent since the run began.
+        interval_s: Length of each interval in seconds.
     """
 
     def __init__(self, before: Sequence[Activity] = (), interval_s: int = 1) -> None:
-        """Create the history from the activity so far (`before`), counted in intervals of `interval_s` seconds."""
+        """Create the history. `before` is the activity so far, counted in intervals of `interval_s` seconds."""
         self.interval_s = interval_s
         self.sent = sum(each.sent for each in before)
         self._sums = {each.interval: (each.rows, each.paid) for each in before if each.answered}
@@ -69,11 +70,14 @@ class RunHistory:
         self._merge_intervals()
 
     def set_recent(self, seconds: Iterable[Activity]) -> None:
-        """Set the activity in each second of the last minute, without counting it in the history again."""
+        """Set the activity in each second of the last minute, for the recent rates only.
+
+        The history of credits and rows does not change, because it contains this activity already.
+        """
         self._recent = deque(seconds)
 
     def add(self, seconds: Iterable[Activity]) -> None:
-        """Add activity in seconds that the history does not contain yet."""
+        """Add the activity in further seconds. The history must not contain it yet."""
         for each in seconds:
             self.sent += each.sent
             self._recent.append(each)
@@ -92,7 +96,10 @@ class RunHistory:
             self._sums, self.interval_s = merged, 2 * self.interval_s
 
     def points(self) -> list[tuple[int, int, int]]:
-        """Return (end of an interval in seconds since the epoch, rows and credits charged until then), oldest first."""
+        """Return a tuple for each interval, oldest first: its end, and the rows and credits charged until its end.
+
+        The end is a time in seconds since the epoch. Intervals without a charge are left out.
+        """
         points, rows, paid = [], 0, 0
         for interval, (more_rows, more_paid) in sorted(self._sums.items()):
             rows, paid = rows + more_rows, paid + more_paid
@@ -100,9 +107,10 @@ class RunHistory:
         return points
 
     def recent_rates(self, now: float, started_at: float | None) -> RecentRates:
-        """Return the rates of the last minute until `now`; `started_at` is the time of the first request, or None.
+        """Return the rates of the minute before `now`.
 
-        Both are in seconds since the epoch.
+        `started_at` is the time of the first request, or None if there was no request. Both times are in seconds since
+        the epoch.
         """
         while self._recent and self._recent[0].interval < now - RECENT_S:
             self._recent.popleft()

@@ -11,7 +11,7 @@ from typing import Final
 from lightmeter.ui.live.run_snapshot import Snapshot, SnapshotReader
 
 INTERVAL_S: Final = 1.0
-"""Least seconds between two snapshots."""
+"""Default number of seconds that a `RunMonitor` waits before it reads the run's state again."""
 
 Receiver = Callable[[Snapshot], None]
 
@@ -19,13 +19,14 @@ _log: Final = logging.getLogger(__name__)
 
 
 class RunMonitor:
-    """Reads a run's state (a snapshot: rows, credits, rates) once a second, and gives each change to its subscribers.
+    """Reads a run's state once a second, and gives each changed state to its subscribers.
 
-    Its thread runs only while there are subscribers.
+    A state is a snapshot: a dict with rows, credits, rates and so on. The thread that reads runs only while there are
+    subscribers.
     """
 
     def __init__(self, folder: Path, interval_s: float = INTERVAL_S) -> None:
-        """Create the monitor of the run in a folder, which reads every `interval_s` seconds."""
+        """Create the monitor of the run in `folder`. It reads the run's state every `interval_s` seconds."""
         self._reader = SnapshotReader(folder)
         self._interval_s = interval_s
         self._lock = RLock()
@@ -35,7 +36,10 @@ class RunMonitor:
         self._last: Snapshot | None = None
 
     def subscribe(self, receiver: Receiver) -> Callable[[], None]:
-        """Call `receiver` with each new snapshot of the run, from another thread; return a function to unsubscribe."""
+        """Call `receiver` with each changed snapshot of the run from now on; return a function that ends this.
+
+        If a snapshot was read already, `receiver` gets it at once. Later calls come from another thread.
+        """
         with self._lock:
             self._receivers.append(receiver)
             if self._stop is None:

@@ -32,13 +32,16 @@ Snapshot = dict[str, Any]
 """What the live page shows, as JSON-compatible objects; README, "Look at a run in the browser", lists the keys."""
 
 MAX_REASONS: Final = 20
+"""A snapshot lists at most this number of reasons for problems."""
+
 MAX_DEADLINES: Final = 20
+"""A snapshot lists at most this number of requests that still wait for their answers."""
 
 QUICK_ROWS: Final = 20_000
-"""Maximum number of rows of a run whose next steps are read together with everything else; it can take seconds."""
+"""A run with more rows shows its next steps one snapshot later than the rest, because finding them can take seconds."""
 
 COST_FACTOR: Final = 50
-"""Values that need a scan of all rows are read again after this many times the duration of the last scan."""
+"""Limits the time spent on scans of all rows: after a scan of t seconds, no scan is due for `COST_FACTOR` t seconds."""
 
 REPORT_NAME: Final = "report.html"
 
@@ -47,12 +50,14 @@ _IN_FLIGHT: Final = HOLDING - IN_DOUBT - {State.CHARGE_UNKNOWN, State.WRITTEN_OF
 
 @dataclass(slots=True)
 class _RowSums:
-    """Values for the live page that need a scan of all rows, 0.2 s for a million, and are therefore read less often.
+    """Values for the live page that need a scan of all rows.
+
+    A scan takes 0.2 s for a million rows, so that these values are read less often than the others.
 
     Attributes:
         pace: What the run has learned about the service's rate limit, as stored in the journal.
         read_at_s: When the values were read, in seconds of the monotonic clock.
-        cost_s: Seconds that reading them took.
+        cost_s: Duration of the scan in seconds.
     """
 
     header: RunHeader
@@ -73,9 +78,9 @@ class _Requests:
     """Values for the live page about the requests and credits of a run, which are quick to read from the journal.
 
     Attributes:
-        started_at: When a request first changed its state, in seconds since the epoch; None if none did.
-        last_at: When a request last changed its state, likewise.
-        paid: Credits paid.
+        started_at: Time of the first change of any request's state, in seconds since the epoch; None without a change.
+        last_at: Time of the latest change of any request's state, in seconds since the epoch; None without a change.
+        paid: Credits that the run has paid.
         held: Credits reserved for requests whose charge is not known.
     """
 
@@ -96,13 +101,13 @@ class _Requests:
 
 
 class SnapshotReader:
-    """Reads what the live page shows of the run in a folder (a snapshot), whenever `read` is called.
+    """Reads a snapshot, which is what the live page shows of a run, whenever the method `read` is called.
 
-    The journal is read only if it has changed, and closed again at once, so that a new run can replace it.
+    The journal is read only if it has changed. It is closed after each reading, so that a new run can replace it.
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        """Create the reader for the run in `folder`; `clock` returns seconds since the epoch."""
+        """Create the reader for the run in `folder`. `clock` must return the time in seconds since the epoch."""
         self._folder = folder
         self._clock = clock
         self._history = RunHistory()
@@ -116,9 +121,9 @@ class SnapshotReader:
         self._steps: list[str] | None = None
 
     def read(self) -> Snapshot:
-        """Return what the live page shows of the run now; if it cannot be read, a dict with the key `error` alone.
+        """Return what the live page shows of the run now.
 
-        The value of `error` has `message` and `hint`.
+        If the run cannot be read, return a dict with only the key `error`. Its value has `message` and `hint`.
         """
         try:
             return self._read()
@@ -217,7 +222,10 @@ def _waiting(requests: _Requests) -> Snapshot:
 
 
 def _file_versions(folder: Path) -> tuple[object, ...]:
-    """Return inode numbers, times and sizes of files of the run in `folder`, to notice any write to the journal."""
+    """Return a value that differs after anything wrote to the journal, report or tables of the run in `folder`.
+
+    It consists of the files' inode numbers, times of change and sizes.
+    """
     path = journal_path(folder)
     versions: list[object] = []
     for file in (path, path.with_name(f"{path.name}-wal"), folder / REPORT_NAME, folder / "tables"):

@@ -1,4 +1,4 @@
-"""Follows the credits of a run towards its cap, and forecasts when the run ends and what it will have cost."""
+"""Follows the credits that a run spends, and forecasts when the run will end and what its unfinished rows will cost."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from lightmeter.planning.progress import Progress
 from lightmeter.pricing.estimate import CreditRange
 
 MAX_POINTS: Final = 120
-"""Most points of the chart; when there are more, every second one is left out."""
+"""Maximum number of points in the chart. When there are more, every second point is removed."""
 
 RATE_WINDOWS_S: Final = (10.0, 60.0)
-"""The recent rates are measured over these times. With the rate of the whole run they make the range of the ETA."""
+"""Two recent rates are measured: over the last 10 seconds, and over the last 60 seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class BurnPoint:
-    """Time, credits and unfinished rows of a run at one moment, for the chart of the planner.
+    """One point of the planner's chart: the credits and the unfinished rows of a run at one moment.
 
     Attributes:
         seconds: Seconds since the process began to work on the run.
-        paid: Credits paid by the whole run.
+        paid: Credits that the run has paid so far, also in earlier processes.
         held: Credits reserved for requests whose charge is not known.
         left: Rows that are not finished.
     """
@@ -37,9 +37,9 @@ class BurnDown:
     """Follows the credits and rows of a run over time, and forecasts its end and its remaining cost.
 
     Args:
-        cap: Most credits that the run may spend; None means no cap.
-        price: The price of the rows that were to be sent when the run began.
-        rows: Number of rows that were to be sent when the run began.
+        cap: Maximum number of credits that the run may spend; None means no limit.
+        price: The price of all rows that the run will send.
+        rows: Number of rows that the run will send.
     """
 
     def __init__(self, cap: int | None, price: CreditRange, rows: int) -> None:
@@ -56,7 +56,10 @@ class BurnDown:
             self._points = [*self._points[:-1:2], point]
 
     def rates(self) -> list[float]:
-        """Return rows finished per second over the last 10 s, the last 60 s and the whole run; omit unknown rates."""
+        """Return the rows finished per second in the last 10 s, in the last 60 s and since the first point.
+
+        Leave out a rate that is not known yet.
+        """
         rates = []
         for window in (*RATE_WINDOWS_S, None):
             points = self._points if window is None else self._within(window)
@@ -69,7 +72,10 @@ class BurnDown:
         return [each for each in self._recent if last - each.seconds <= window_s]
 
     def eta_s(self) -> tuple[float, float] | None:
-        """Return the fewest and the most seconds until the last row at the recent rates; None while unknown."""
+        """Return the least and the greatest number of seconds until all rows are finished; None while unknown.
+
+        They follow from the highest and the lowest of the rates that `rates` returns. Rates of 0 are ignored.
+        """
         rates = [rate for rate in self.rates() if rate > 0]
         if not rates or not self._points:
             return None
@@ -77,7 +83,10 @@ class BurnDown:
         return left / max(rates), left / min(rates)
 
     def remaining_credits(self) -> CreditRange:
-        """Return what the unfinished rows may cost: their share of the plan's price, at most the rest of the cap."""
+        """Return what the unfinished rows may cost.
+
+        This is `price` times the share of rows that are unfinished, but at most the credits left below `cap`.
+        """
         left = self._points[-1].left if self._points else self._rows
         share = left / self._rows if self._rows else 0.0
         low = int(self._price.low * share)
@@ -88,7 +97,10 @@ class BurnDown:
         return CreditRange(low, high)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the credits over time, recent rate, ETA and remaining cost for the page's chart, as JSON."""
+        """Return the data of the page's chart as a JSON-compatible object: points, cap, rate, ETA and remaining cost.
+
+        `rate` is in rows per second, `eta_s` the least and greatest number of seconds; both are None while unknown.
+        """
         rates, eta, remaining = self.rates(), self.eta_s(), self.remaining_credits()
         return {
             "cap": self._cap,

@@ -35,9 +35,9 @@ class PlanSource:
     """Makes the plans that the planner's page shows, from a manifest, a plan, or the plan file of a run.
 
     Args:
-        manifest: The manifest, which is read for each new plan; None if there is only `plan` or `plan_file`.
-        plan: The first plan that the page shows; None if it must be made from the manifest or read from `plan_file`.
-        plan_file: The plan file of a run; it is read if `plan` is None and no plan has been made yet. Or None.
+        manifest: The manifest to read for new plans; None if there is only `plan` or `plan_file`.
+        plan: A saved plan whose checked rows can be used; None without such a plan.
+        plan_file: The plan file of a run, which is read if there is no plan yet; None without such a file.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class PlanSource:
 
     @classmethod
     def of_run(cls, folder: Path) -> Self:
-        """Return the source that plans the rows of the run in a folder again.
+        """Return the plan source for the rows of the run in `folder`, to price them again with other options.
 
         Raises:
             JournalError: The folder holds no run.
@@ -65,9 +65,10 @@ class PlanSource:
         return cls(manifest=path, plan_file=file if file.exists() else None)
 
     def command_line(self, plan: Plan, out: Path) -> str | None:
-        """Return the shell command that runs a plan; None without a manifest that the command line can read.
+        """Return the shell command that runs `plan` with the output folder `out`.
 
-        If the folder `out` has a run that the options of the plan cannot continue, the command names another folder.
+        Return None if the command line cannot read the manifest (a DataFrame, for example) or an option. If `out` has a
+        run that the plan's options cannot continue, the command names another output folder.
         """
         known = self._manifest if isinstance(self._manifest, str | PathLike) else plan.manifest
         if known == "-" or not (known is self._manifest or Path(known).exists()):
@@ -85,14 +86,16 @@ class PlanSource:
         *,
         read_again: bool,
     ) -> Plan:
-        """Return a plan with these options; read the manifest only if the rows of no earlier plan can be used.
+        """Return a plan with these options.
+
+        Use the checked rows of an earlier plan if they fit the options. Else read the manifest.
 
         Args:
-            before: The last plan; None if there is none yet.
+            before: The previous plan; None if no plan has been made yet.
             options: The options of the plan.
             out: The output folder of the run.
-            on_progress: Is called with the progress of reading the manifest.
-            read_again: Whether to read the manifest even if the rows of an earlier plan could be used.
+            on_progress: Called with the progress of reading the manifest.
+            read_again: Whether to read the manifest, if there is one, even if the rows of an earlier plan fit.
 
         Raises:
             LightmeterError: An option is wrong, the manifest cannot be read, the service refuses the key, or there is
@@ -133,12 +136,12 @@ def _can_run(folder: Path, plan: Plan) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SpendLimit:
-    """The credits that a run may spend; the user accepts this limit by clicking the button that starts the run.
+    """The credits that a run may spend. The user accepts this limit by clicking the button that starts the run.
 
     Attributes:
-        credits: The most credits that the run will spend from now on.
-        budget: The budget of the whole run: `credits`, plus what the run has paid or reserved before.
-        rows_done: Whether earlier starts of the run have paid for some rows.
+        credits: Maximum number of credits that the run will spend from now on.
+        budget: The budget of the whole run: `credits`, plus the credits that the run has already paid or reserved.
+        rows_done: Whether the output folder already has this run, so that starting it continues it.
     """
 
     credits: int
@@ -147,7 +150,9 @@ class SpendLimit:
 
 
 def spend_limit(plan: Plan, out: Path) -> SpendLimit | None:
-    """Return the most credits that a run of the plan in the folder `out` may spend; None if nothing bounds them.
+    """Return the maximum number of credits that a run of `plan` in the folder `out` may spend.
+
+    Return None if there is no maximum, because the plan has no budget and its price has no upper bound.
 
     Raises:
         JournalError: The journal in `out` cannot be read.
@@ -167,10 +172,15 @@ def spend_limit(plan: Plan, out: Path) -> SpendLimit | None:
 
 
 async def account_balance(plan: Plan, out: Path, settings: Settings) -> int | None:
-    """Return the credits of the account that pays for a run of `plan`; None if the service does not answer.
+    """Return the balance, in credits, of the account that pays for a run of `plan`; None if it cannot be read.
 
-    The embedded service is not started: its balance is the one that the run in the folder `out` read last, or the
-    balance of a new service. `settings` has the API key for any other service.
+    The embedded service is not asked, because it would have to be started. If the folder `out` has no embedded service
+    yet, the result is the balance of a new service. Else it is the balance that the run in `out` read last.
+
+    Args:
+        plan: The plan.
+        out: The output folder of the run.
+        settings: Settings with the API key for a service that is not embedded.
     """
     if plan.base_url is None:
         return await asyncio.to_thread(_embedded_balance, plan, out)

@@ -1,4 +1,4 @@
-"""Counts the rows of a plan by what decides on their price, so that a form can price them for other options at once."""
+"""Counts the rows of a plan by media type and duration, so that a form can price them for other options at once."""
 
 from __future__ import annotations
 
@@ -29,29 +29,35 @@ from lightmeter.pricing.estimate import FrameRange, frame_range
 from lightmeter.ui.planner.price_preview import RowGroup
 
 MAX_HASHES: Final = 20_000
-"""Maximum number of images that are compared to estimate near-duplicates, if the plan did not look for them."""
+"""Maximum number of images to compare in order to estimate the near-duplicates, if the plan did not search for them."""
 
 COUNTED_AT_ONCE: Final = 20_000
-"""Maximum number of rows of a saved plan that are counted when the planner is created; more: in the background."""
+"""Maximum number of rows of a saved plan to count while the planner is created. More are counted in the background."""
 
 MAX_VALUES: Final = 30
-"""Columns with more values are not offered; if one has more all the same, its rarest values get one price together."""
+"""Maximum number of different values of a column by which the form can split the price.
+
+`column_choices` leaves out columns with more values, but it looks at some rows only. If a column turns out to have more
+values, `PlannedRows.by_value` sums up the rarest ones.
+"""
 
 _ROWS_LOOKED_AT: Final = 5_000
-"""Number of rows that are read to find the columns with few values."""
+"""Number of rows that `column_choices` reads to find the columns with few values."""
 
 Length = tuple[MediaKind | None, int | None]
+"""Media type and duration in whole seconds."""
+
 Counts = NDArray[np.int64]
-"""Number of rows for each pair in `PlannedRows.lengths` (media type and duration)."""
+"""Array with a number of rows for each pair of media type and duration in `PlannedRows.lengths`."""
 
 
 class RowsToPay(NamedTuple):
-    """Numbers of rows that a run would pay for, one for each media type and duration in `PlannedRows.lengths`.
+    """Numbers of rows that a run would pay for, as ranges.
 
     Attributes:
-        low: The least number of rows of each media type and duration.
-        high: The greatest number of rows of each media type and duration.
-        is_estimate: Whether the numbers are a guess, for example because near-duplicates were not looked for.
+        low: For each pair in `PlannedRows.lengths`, the least number of rows.
+        high: For each pair in `PlannedRows.lengths`, the greatest number of rows.
+        is_estimate: Whether the numbers are a guess, for example because the plan did not search for near-duplicates.
     """
 
     low: Counts
@@ -61,11 +67,13 @@ class RowsToPay(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RowsByLength:
-    """Numbers of rows by what a run does with them; arrays with a number for each entry of `PlannedRows.lengths`.
+    """Numbers of rows, separated by what a run does with them.
+
+    Each attribute is an array with a number of rows for each entry of `PlannedRows.lengths`.
 
     Attributes:
         sent: Rows whose requests the run will send and pay for.
-        cached: Rows with stored answers of earlier runs; they cost credits only if the request options change.
+        cached: Rows with stored answers of earlier runs. They cost credits only if the request options change.
         same: Duplicates with the same content or address as a row of `sent`.
         near: Duplicates that look the same as a row of `sent`.
         cached_same: Duplicates with the same content or address as a row of `cached`.
@@ -94,10 +102,10 @@ class PlannedRows:
     """The rows of a plan, counted by media type and duration, so that a form can price them for other options.
 
     Attributes:
-        lengths: The distinct pairs of media type and duration in whole seconds, rounded up; None for what is unknown,
-            and for the duration of an image.
-        order: For each pending row, in the order of sending, the index of its pair in `lengths`.
-        all: Numbers of all rows, by what a run does with them.
+        lengths: The different pairs of media type and duration that the rows have. The duration is in whole seconds,
+            rounded up. An unknown media type or duration, and the duration of an image, is None.
+        order: For each row to send, in the order of sending, the index of its pair in `lengths`.
+        all: Numbers of rows, for all rows of the plan.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -130,7 +138,7 @@ class PlannedRows:
         return counts
 
     def _mean_lengths(self, counted: Iterable[PricedRows]) -> NDArray[np.float64]:
-        """Return the mean duration in seconds of the rows in each entry of `lengths`; 0 if they are not videos.
+        """Return for each entry of `lengths` the mean duration of its rows in seconds; 0 if they are not videos.
 
         `counted` has numbers of rows and sums of durations, by media type and rounded duration.
         """
@@ -148,9 +156,10 @@ class PlannedRows:
         return RowsByLength(**counts)
 
     def by_value(self, column: str) -> list[tuple[str | None, RowsByLength]]:
-        """Return (value, numbers of rows) for each value of a manifest column, most frequent first.
+        """Return a pair (value, numbers of rows) for each value of a manifest column, most frequent value first.
 
-        The last pair may sum up all rarer values, as `… 12 other values`.
+        If the column has more than `MAX_VALUES` values, the last pair sums up the rarest values, under a text such as
+        `… 12 other values`.
 
         Raises:
             JournalError: The folder with the plan's rows is gone.
@@ -172,9 +181,10 @@ class PlannedRows:
         """Return the numbers of rows that a run would pay for.
 
         Args:
-            rule: The rule for duplicates.
-            options_changed: Whether options sent with requests differ from the plan's, so that no cached answer fits.
-            part: Numbers of rows to choose from, such as those with one value of a column; None means all rows.
+            rule: The rule for duplicates, which says which rows are not sent because an equal or similar row is sent.
+            options_changed: Whether options that are sent with requests differ from the plan's options. Stored answers
+                of earlier runs then do not fit, so that cached rows are paid for too.
+            part: The rows to consider, such as the rows with one value of a column. None means all rows of the plan.
         """
         rows = part or self.all
         sent = rows.sent + rows.cached if options_changed else rows.sent
@@ -194,15 +204,16 @@ class PlannedRows:
         return RowsToPay(np.maximum(sent - fewer, 0), np.maximum(sent - fewer, 0), is_estimate=True)
 
     def groups(self, counts: Counts) -> list[RowGroup]:
-        """Return rows grouped by media type and duration; `counts` has the number of rows for each of `lengths`."""
+        """Return a group for each entry of `lengths` that has rows. `counts` is the number of rows of each entry."""
         totals_s = self._mean_s * counts
         return [RowGroup(*self.lengths[at], int(counts[at]), float(totals_s[at])) for at in np.flatnonzero(counts)]
 
     def _frames(self, capture_interval_s: int, max_frames: int) -> tuple[Counts, Counts, NDArray[np.bool_]]:
-        """Return for each entry of `lengths` the least and most frames of a row, and whether the most is unbounded.
+        """Return the range of the number of frames of a row, for each entry of `lengths`, as three arrays.
 
-        Each is an array; an unbounded most is 0. A frame is captured every `capture_interval_s` seconds of a video, up
-        to `max_frames` (0: no limit).
+        The arrays are the least number, the greatest number, and whether there is no greatest number (which is then
+        given as 0). A frame is captured every `capture_interval_s` seconds of a video, but at most `max_frames` frames
+        (0 means no limit).
         """
         ranges = [frame_range(*length, capture_interval_s, max_frames) for length in self.lengths]
         low = np.array([each.low for each in ranges], np.int64)
@@ -215,7 +226,7 @@ class PlannedRows:
         Args:
             rows: Numbers of rows to pay for, by media type and duration.
             capture_interval_s: Seconds between captured frames of a video.
-            max_frames: Most frames of a video; 0 for no limit.
+            max_frames: Maximum number of frames of a video; 0 means no limit.
         """
         low, high, unbounded = self.frames(capture_interval_s, max_frames)
         most = None if (rows.high[unbounded] > 0).any() else int(rows.high @ high)
@@ -223,12 +234,14 @@ class PlannedRows:
 
     @property
     def has_videos(self) -> bool:
-        """Whether some row of the plan is a video, or may be one because its media type is unknown."""
+        """Whether the plan has a row that is a video, or that may be a video because its media type is unknown."""
         return any(kind != "image" for kind, _ in self.lengths)
 
 
 def column_choices(plan: Plan) -> list[str]:
-    """Return the columns of a plan's manifest that have few values, and `kind`, the media type.
+    """Return the columns by which the form can split the price: `kind` (media type), then manifest columns.
+
+    Manifest columns with more than `MAX_VALUES` different values are left out.
 
     Raises:
         JournalError: The folder with the plan's rows is gone.
@@ -242,7 +255,7 @@ def column_choices(plan: Plan) -> list[str]:
 def _similar_share(hashes: list[int]) -> float:
     """Return the share (0 to 1) of the images whose perceptual hash is similar to that of an earlier image.
 
-    `hashes` has the hash of each image.
+    `hashes` has the perceptual hash of each image.
     """
     index, similar = HashIndex(RADIUS), 0
     for bits in hashes:

@@ -52,7 +52,7 @@ from lightmeter.ui.view_model import ViewModel, request
 
 T = TypeVar("T")
 Work = Callable[[asyncio.Event, Options], Coroutine[Any, Any, T]]
-"""Returns the coroutine of a job; its arguments are an event that stops it, and the options in the form."""
+"""A function that returns the coroutine of a job. Its arguments: an event that stops the job, the form's options."""
 
 _WAITING_INTERVAL_S: Final = 1.0  # between two looks into the journal for requests whose answer is waited for
 
@@ -60,26 +60,26 @@ _WAITING_INTERVAL_S: Final = 1.0  # between two looks into the journal for reque
 class PlannerView(ViewModel):
     """Shows the price of a run, runs it after confirmation, and shows the progress.
 
-    `plan()` and `run()` return immediately and work in the background: a kernel that executes a cell may not process
-    clicks. On the page, only one button starts a run. It names a number of credits, and the run spends at most that
-    many. Each change of the form removes this button. The page shows the attributes from `form` on.
+    `plan()` and `run()` return immediately and work in the background, because a kernel may not process clicks while it
+    executes a cell. On the page, only one button starts a run. The button names a number of credits, which is the most
+    that the run will spend. Each change of the form removes the button. The page shows the attributes from `form` on.
 
     Attributes:
-        planned: The last plan, or None.
-        result: The last run, or None.
+        planned: The most recent plan; None before the first plan.
+        result: The most recent run; None before the first run has ended.
         state: Whether the planner is idle, planning, running or stopping.
         may_spend: Whether the page has the button that starts a run and so spends credits.
         form: The values of the form; `set_form` changes some of them.
         consent: Whether to run a plan that has risks, such as videos without a frame limit.
-        column: Column of the manifest by whose values the price is shown; empty for none.
+        column: Manifest column by whose values the page splits the price; empty for no column.
         choices: What the form offers.
-        columns: Columns of the manifest to choose from.
+        columns: Names from which the user can choose `column`.
         price: The price for the options in the form, or why they are invalid.
         plan_facts: Number of rows of the plan by status, and why rows would not be sent.
         offer: The credits that the button names, and the command line of the plan; empty without a button.
-        progress: How far planning or the run is; empty while nothing is under way.
+        progress: How far planning or the run has come; empty while neither is in progress.
         chart: The credits of the run over time, with a forecast.
-        outcome: How the last plan or run ended: rows, credits and tables, or an error.
+        outcome: How the most recent plan or run ended: rows, credits and tables, or an error.
     """
 
     may_spend = traitlets.Bool(default_value=True).tag(sync=True)
@@ -104,15 +104,15 @@ class PlannerView(ViewModel):
         may_spend: bool = True,
         **options: Unpack[PlanOptions],
     ) -> None:
-        """Create a planner. Reads and spends nothing.
+        """Create a planner. This does not read the manifest and spends nothing.
 
         Args:
-            source: A path or `s3://` URL of a manifest, a DataFrame, or a list of URLs; or a plan, for example a saved
-                one, whose rows are not checked again.
+            source: A manifest: path, `s3://` URL, DataFrame or list of URLs. Or a plan, for example a saved plan, whose
+                rows are not checked again.
             out: The output folder of the run.
-            may_spend: Whether the planner may run its plans; if not, it only prices them.
-            options: Options of the run, as for `lightmeter.plan`: the initial values of the form's fields, and options
-                for which the form has no field.
+            may_spend: Whether the planner may run its plans. If false, it only prices them.
+            options: Options of the run, as for `lightmeter.plan`. Options with a field in the form are the field's
+                initial value. Options without a field apply unchanged.
 
         Raises:
             SettingsError: An option is invalid; the message names it.
@@ -138,7 +138,7 @@ class PlannerView(ViewModel):
 
     @classmethod
     def for_run(cls, folder: Path | str) -> Self:
-        """Create a planner that prices the rows of the run in a folder for other options, and cannot spend.
+        """Create a planner that only prices the rows of the run in `folder` for other options. It cannot spend.
 
         Raises:
             JournalError: The folder holds no run.
@@ -153,7 +153,7 @@ class PlannerView(ViewModel):
 
     @property
     def options(self) -> Options:
-        """The options of a run for the values of the form.
+        """The options that the values of the form stand for.
 
         Raises:
             SettingsError: A value is not allowed; the message names it.
@@ -166,9 +166,9 @@ class PlannerView(ViewModel):
         self.form = {**self.form, **values}
 
     def plan(self) -> Future[Plan]:
-        """Start to read, check and price the manifest, and return a future at once. Spends nothing.
+        """Start to read, check and price the manifest, and return a future of the plan at once. This spends nothing.
 
-        The future's `result()`, like `planner.wait()`, waits for the plan; it raises the error that ends planning.
+        The future's `result()` and `planner.wait()` block until the plan is ready, and raise an error of planning.
 
         Raises:
             UsageError: The planner is busy, or no feature or back end is ticked.
@@ -176,11 +176,11 @@ class PlannerView(ViewModel):
         return self._start(partial(self._plan_job, read_again=True))
 
     def run(self, *, consent: bool = False) -> Future[Run]:
-        """Start the run with the options of the form, and return a future at once; plan first if needed.
+        """Start a run with the options of the form, after planning if needed, and return a future of the run at once.
 
-        The page cannot call this method. The future's `result()` waits until the tables are written; if the run
-        fails, it raises the error. A keyboard interrupt of `planner.wait()` stops the run, as the button Stop does.
-        `consent` runs the plan even if it has risks that `Plan.needs_consent` lists, such as videos without a frame
+        The future's `result()` blocks until the tables are written, and raises an error of the run. A keyboard
+        interrupt of `planner.wait()` stops the run, as the button Stop does. The page cannot call this method. With
+        `consent`, the plan is run even if it has risks that `Plan.needs_consent` lists, such as videos without a frame
         limit.
 
         Raises:
@@ -192,7 +192,9 @@ class PlannerView(ViewModel):
             return self._start(partial(self._run_job, limit=None))
 
     def save(self, path: Path | str) -> Path:
-        """Save the plan with the options of the form, for `lightmeter run --plan`, `load_plan` and Prefect flows.
+        """Save the plan with the options of the form in the file `path`, and return the path of the file.
+
+        `lightmeter run --plan`, `load_plan` and Prefect flows can read the file.
 
         Raises:
             UsageError: There is no plan yet, or no feature or back end is ticked.
@@ -204,18 +206,17 @@ class PlannerView(ViewModel):
     def wait(self) -> Plan | Run | None:
         """Block until the current plan or run has ended; return its result or raise its exception.
 
-        Return None if nothing was started. While a cell waits here, a kernel without subshells does not process
-        clicks. To stop, interrupt the kernel: the run waits for answers to the requests it has sent, then the interrupt
-        is raised again.
+        Return None if nothing was started. While a cell waits here, a kernel without subshells does not process clicks.
+        To stop, interrupt the kernel: after the requests already sent are answered, the interrupt is raised again.
         """
         result: Plan | Run | None = self._job.wait()
         return result
 
     @request
     def make_plan(self, *, read_again: bool = False) -> None:
-        """Start to plan in the background; at the end, show the price and the button that spends.
+        """Start to plan in the background. When the plan is ready, show its price and the button that starts the run.
 
-        The manifest is read only if no earlier plan holds its checked rows, or with `read_again`.
+        The manifest is read if no earlier plan has checked rows that can be used, or if `read_again` is true.
         """
         self._start(partial(self._plan_job, read_again=read_again))
 
@@ -224,8 +225,8 @@ class PlannerView(ViewModel):
         """Run the plan whose price the page offers; `max_credits` is the number on the button that was clicked.
 
         Raises:
-            UsageError: The form has changed since, or the button names other credits; the plan has risks without
-                consent; or the planner is busy or may not spend.
+            UsageError: The form has changed since the price was shown, or the offer has other credits; the plan has
+                risks without consent; or the planner is busy or may not spend.
         """
         self._must_be_able_to_spend()
         with self._lock:
@@ -238,9 +239,9 @@ class PlannerView(ViewModel):
 
     @request
     def stop(self) -> None:
-        """Stop planning immediately; stop a run once the requests that it has sent are answered. It sends no more.
+        """Ask planning or the run to stop, and return at once. Any thread may call this method.
 
-        Any thread may call this method, and it does not wait.
+        Planning stops immediately. A run sends no further requests, and ends when all sent requests are answered.
         """
         with self._lock:
             if self.state == PlannerState.IDLE:
@@ -249,7 +250,7 @@ class PlannerView(ViewModel):
             self._job.stop()
 
     def close_view(self) -> None:
-        """When the page is closed: stop planning if `may_spend` is false; else do nothing, so that a run goes on."""
+        """Stop planning if `may_spend` is false. Else do nothing, so that a run goes on after the page is closed."""
         if not self.may_spend:
             self.stop()
 
@@ -258,7 +259,7 @@ class PlannerView(ViewModel):
             raise UsageError("This planner only prices a run.", hint="Spend in a notebook, or with `lightmeter run`.")
 
     def _start(self, work: Work[T]) -> Future[T]:
-        """Start `work`, which plans or runs with the options of the form; return its future; UsageError if busy."""
+        """Start `work` with the options of the form, and return a future of its result; raise UsageError if busy."""
         with self._lock:
             if self.state != PlannerState.IDLE:
                 raise UsageError("The planner is still at work.", hint="Wait for it, or stop it.")
@@ -284,9 +285,9 @@ class PlannerView(ViewModel):
                 self.state = PlannerState.IDLE
 
     async def _plan_job(self, stop: asyncio.Event, options: Options, *, read_again: bool) -> Plan:
-        """Make a plan, and show the button that spends its credits if the form has not changed; spend nothing.
+        """Make a plan and, if the form has not changed meanwhile, show the button that starts a run; spend nothing.
 
-        Stop when `stop` is set. `read_again` reads the manifest even if the rows of an earlier plan could be used.
+        Stop when `stop` is set. With `read_again`, read the manifest even if the rows of an earlier plan fit.
         """
         plan = await cancel_on_stop(stop, self._plan(options, read_again=read_again))
         limit = await asyncio.to_thread(spend_limit, plan, self.out)
@@ -299,7 +300,7 @@ class PlannerView(ViewModel):
         return plan
 
     def form_is(self, options: Options) -> bool:
-        """Return whether the values that are in the form now give the options `options`."""
+        """Return whether the present values of the form stand for `options`."""
         try:
             return self.options == options
         except (UsageError, ValueError):
@@ -338,7 +339,7 @@ class PlannerView(ViewModel):
         self.progress = {**progress_json(progress), "answers": waiting}
 
     async def _count_and_show(self, plan: Plan) -> None:
-        """Count the rows of the plan, unless the last plan had the same rows, and show the plan and its price."""
+        """Count the rows of `plan` if the previous plan had other rows, and show the plan and its price."""
         known = self._prices
         if known is not None and known.plan.folder == plan.folder:
             rows = known.rows
@@ -358,7 +359,7 @@ class PlannerView(ViewModel):
             self._read_column()
 
     def _use_rates(self, plan: Plan | None) -> None:
-        """Set prices and choices of the form by the plan's service; without a plan, by the package's price table."""
+        """Set the form's prices and choices, from the plan's service or, without a plan, the package's price table."""
         self._rates = rates_for(self._initial, self._settings, None if plan is None else plan.service)
         embedded = is_embedded(self._initial, self._settings)
         self._choices = form_choices(self._rates, self._initial, embedded=embedded)
@@ -375,7 +376,7 @@ class PlannerView(ViewModel):
         self._read_column()
 
     def _read_column(self) -> None:
-        """In the background, count the rows for each value of the manifest column `column`, and show their prices."""
+        """Start to count the rows for each value of the manifest column `self.column`; then show their prices."""
         if self._prices is not None:
             planner_loop().start(self._count_column(self._prices, self.column))
 
@@ -387,7 +388,7 @@ class PlannerView(ViewModel):
                 self._show_price()
 
     def _show_price(self) -> None:
-        """Show the price for the options in the form, or why the options are invalid; computed without I/O."""
+        """Compute, without I/O, and show the price for the options in the form, or why the options are invalid."""
         try:
             options, values = self.options, FormValues.model_validate(self.form)
             ticked = with_ticked_names(options, self._choices, values)

@@ -57,13 +57,13 @@ def plan_json(plan: Plan) -> dict[str, Any]:
 
 
 def offer_json(plan: Plan, limit: SpendLimit | None, balance: int | None, command: str | None) -> dict[str, Any]:
-    """Return what the page offers the user: the price of a plan, the spend limit on its button, and the command.
+    """Return what the page offers the user after planning: the price, the spend limit on the button, and the command.
 
     Args:
         plan: The plan.
-        limit: The most credits that a run of the plan may spend; None if nothing bounds them.
-        balance: The credits of the account; None if not known.
-        command: The shell command that runs the plan; None if there is none.
+        limit: The maximum number of credits that a run of the plan may spend; None if there is no maximum.
+        balance: The credits of the account; None if they are not known.
+        command: The shell command that runs the plan; None if no command can run it.
     """
     return {
         "credits": None if limit is None else limit.credits,
@@ -95,14 +95,15 @@ def progress_json(progress: Progress) -> dict[str, Any]:
 
 
 def finished_fraction(progress: Progress) -> float:
-    """Return the fraction of finished rows, 0 to 1; 0 while planning, when the number of rows is unknown."""
+    """Return the fraction of rows that are finished, 0 to 1. It is 0 during planning."""
     return progress.finished / progress.rows if progress.phase != "planning" and progress.rows else 0.0
 
 
 def waiting_json(out: Path) -> dict[str, Any] | None:
-    """Return how many accepted requests have no answer yet, and when the first answer expires, in epoch seconds.
+    """Return how many accepted requests wait for their answers, and when the first of these answers expires.
 
-    The keys are `requests` and `expires_at`. None if there are no such requests, or no journal in the folder `out` yet.
+    The keys are `requests` and `expires_at` (in seconds since the epoch). Return None if no request waits for its
+    answer, or if the folder `out` has no journal yet.
     """
     if not journal_path(out).exists():
         return None
@@ -114,7 +115,7 @@ def waiting_json(out: Path) -> dict[str, Any] | None:
 
 
 def outcome_json(run: Run) -> dict[str, Any]:
-    """Return how a run ended, for the page: rows by status, credits, tables, and the price of unsent rows.
+    """Return how a run ended, for the page: a message, credits, tables, reasons for problems, price of unsent rows.
 
     Raises:
         JournalError: The folder of the run is gone.
@@ -129,7 +130,7 @@ def outcome_json(run: Run) -> dict[str, Any]:
 
 
 def summary_json(summary: RunSummary, stopped_by: LightmeterError | None) -> dict[str, Any]:
-    """Return the outcome of a run for the page: a message, a hint, credits and the folder of the tables.
+    """Return how a run ended, for the page: a message, a hint, credits and the folder of the tables.
 
     Args:
         summary: Rows by status, credits, number of requests and duration of the run.
@@ -154,12 +155,14 @@ def summary_json(summary: RunSummary, stopped_by: LightmeterError | None) -> dic
 
 
 def remaining_json(summary: RunSummary, observed: PaidFrames, unsent: FrameRange) -> dict[str, Any] | None:
-    """Return what the rows that a run did not send would cost at the price it has paid so far; None if unknown.
+    """Estimate what the unsent rows of a run would cost, from the credits that the run has paid per image so far.
+
+    Return None if there are no unsent rows, or if the price per image is not known.
 
     Args:
         summary: The rows of the run by status.
-        observed: The credits paid and the number of images and frames paid for.
-        unsent: The number of images and frames that were not sent.
+        observed: The credits paid, and the number of images and video frames paid for.
+        unsent: The number of images and video frames that were not sent.
     """
     rows = summary.counts.get("pending", 0) + summary.counts.get("over_budget", 0)
     if not rows or not observed.paid or not observed.frames_low or observed.unbounded:
@@ -171,7 +174,7 @@ def remaining_json(summary: RunSummary, observed: PaidFrames, unsent: FrameRange
 
 
 def error_json(error: BaseException) -> dict[str, Any]:
-    """Return an error for the page: its message and, if it has one, its hint."""
+    """Return an error for the page: `mood` (its style), `message`, and `hint` (empty if the error has no hint)."""
     mood = "" if isinstance(error, Interrupted) else "error"
     return {"mood": mood, "message": error_text(error), "hint": getattr(error, "hint", "") or ""}
 

@@ -1,4 +1,4 @@
-"""The values of the planner's form, the choices that it offers, and the options of a run that they stand for."""
+"""The values of the planner's form, the choices that the form offers, and the conversion of values to run options."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES, ROLES
 
 @dataclass(frozen=True, slots=True)
 class CheckboxGroup:
-    """The checkboxes of the planner's form for an option whose value is a list of names: features or back ends.
+    """The checkboxes for one option whose value is a list of names: the features or the back ends.
 
     Attributes:
         names: Names with a checkbox.
         initial: The option's value when the form was created.
-        empty_means_all: Whether an empty list means all of `names` except `extra`, instead of the service's choice.
-        extra: Names that an empty list does not include.
+        empty_means_all: What an empty list as the option's value means. True: all of `names` except `extra`. False: the
+            service chooses.
+        extra: Names that an empty list does not include, even if `empty_means_all` is true.
     """
 
     names: tuple[str, ...]
@@ -39,9 +40,10 @@ class CheckboxGroup:
         return tuple(name for name in self.names if name not in self.extra)
 
     def option_value(self, checked: Collection[str]) -> tuple[str, ...]:
-        """Return the value of the option (a list of names) for the names `checked`.
+        """Return the value of the option, a list of names, if the user has checked the names `checked`.
 
-        Return the initial value if no checkbox was changed, because only a run with equal options can be resumed.
+        If no checkbox differs from its initial state, return exactly the initial value, because a run can be resumed
+        only with equal options.
         """
         if set(checked) == set(self.initially_checked):
             return self.initial
@@ -62,9 +64,10 @@ class FormChoices:
     embedded: bool
 
     def validation_error(self, features: Collection[str], backends: Collection[str]) -> str | None:
-        """Return a message to the user if no feature is checked, or no back end for an embedded service; else None.
+        """Return a message to the user if too few names are checked; else None.
 
-        `features` and `backends` are the checked names.
+        At least one feature must be checked, and for the embedded service at least one back end. `features` and
+        `backends` are the checked names.
         """
         if not features:
             return "Tick at least one feature."
@@ -76,11 +79,11 @@ class FormChoices:
 def form_choices(rates: RateTable, options: Options, *, embedded: bool) -> FormChoices:
     """Return the features and back ends that the planner's form offers.
 
-    The embedded service offers its own back ends; any other service is assumed to offer all that have a price.
+    The embedded service has its own back ends. Any other service is assumed to have all back ends in the price table.
 
     Args:
         rates: The price table.
-        options: Initial options; their features and back ends are always offered.
+        options: Initial options. The form always offers their features and back ends.
         embedded: Whether the run uses the embedded service.
     """
     hosted_first = tuple(sorted(rates.rates, key=lambda name: (name in rates.local, name)))
@@ -95,16 +98,19 @@ def form_choices(rates: RateTable, options: Options, *, embedded: bool) -> FormC
 
 
 def needs_new_answers(planned: Options, wanted: Options) -> bool:
-    """Return whether `wanted` and `planned` differ in options sent with requests, so that no cached answer fits."""
+    """Return whether `wanted` and `planned` differ in options that are sent with requests.
+
+    If so, stored answers to requests with the options `planned` do not fit the options `wanted`.
+    """
     return any(getattr(planned, name) != getattr(wanted, name) for name in REQUEST_OPTIONS)
 
 
 class FormValues(BaseModel):
-    """The values of the planner's form, as the page sends them; `PlanOptions` describes the fields.
+    """The values of the planner's form, as the page sends them. `PlanOptions` describes the fields.
 
     Attributes:
-        features: The ticked features.
-        backends: The ticked back ends.
+        features: The checked features.
+        backends: The checked back ends.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -124,13 +130,13 @@ class FormValues(BaseModel):
 
 
 _SAME: Final = ("max_frames", "capture_interval", "tag_score", "duplicates", "sample", "sample_seed", "budget")
-"""Fields of the form whose value is passed unchanged to the option of the same name."""
+"""Fields of the form whose value is used unchanged as the option of the same name."""
 
 
 def initial_values(options: Options, choices: FormChoices) -> FormValues:
-    """Return the values that the form shows at first for `options`.
+    """Return the initial values of the form for `options`.
 
-    The features and back ends among them are those that `choices` checks at first.
+    The initially checked features and back ends come from `choices`.
     """
     return FormValues(
         features=choices.features.initially_checked,
@@ -143,7 +149,7 @@ def initial_values(options: Options, choices: FormChoices) -> FormValues:
 
 
 def form_options(initial: Options, choices: FormChoices, values: FormValues) -> Options:
-    """Return the options for the values of the form; an option without a field keeps its initial value.
+    """Return the options that the values of the form stand for. An option without a field keeps its initial value.
 
     Args:
         initial: The options that the form began with.
@@ -151,7 +157,7 @@ def form_options(initial: Options, choices: FormChoices, values: FormValues) -> 
         values: The values of the form.
 
     Raises:
-        UsageError: No feature or back end is ticked.
+        UsageError: No feature is checked, or no back end although the embedded service needs one.
         SettingsError: A value is not allowed; the message names it.
     """
     problem = choices.validation_error(values.features, values.backends)
@@ -169,7 +175,9 @@ def form_options(initial: Options, choices: FormChoices, values: FormValues) -> 
 
 
 def with_ticked_names(options: Options, choices: FormChoices, values: FormValues) -> Options:
-    """Return `options` with every ticked feature and back end by name, also where `options` has an empty list for all.
+    """Return a copy of `options` that names every checked feature and back end.
+
+    In `options` itself, an empty list can stand for all of them.
 
     Args:
         options: The options of the form.
@@ -186,7 +194,7 @@ def _union(names: Sequence[str], more: Sequence[str]) -> tuple[str, ...]:
 
 
 def choices_json(rates: RateTable, options: Options, choices: FormChoices) -> dict[str, Any]:
-    """Return the choices of the form for the page: features, back ends with prices, roles that write descriptions.
+    """Return what the form offers, for the page: features, back ends with prices, roles that write descriptions.
 
     Args:
         rates: The price table.

@@ -28,11 +28,13 @@ from lightmeter.pricing.video_coverage import coverage_advice, video_coverage
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """Number of rows of a plan that share kind (image, video or unknown) and duration, and therefore the price.
+    """Rows of a plan with the same media type and duration, so that each of them has the same price.
 
     Attributes:
-        seconds: Duration of a video, rounded up; None for an image, or if unknown. Captured frames are whole seconds
-            apart, so fractions do not change the number of frames.
+        kind: Media type, `image` or `video`; None if it is unknown.
+        seconds: Duration of each video in seconds, rounded up; None for images, or if unknown. Captured frames are
+            whole seconds apart, so fractions do not change the number of frames.
+        rows: Number of rows in the group.
         total_s: Sum of the exact durations of the group's videos, in seconds.
     """
 
@@ -43,7 +45,10 @@ class RowGroup:
 
 
 class BudgetStatus(StrEnum):
-    """Whether the price of a run uses up the budget before its last row: surely, possibly or not. `none`: no budget."""
+    """Whether the budget will be used up before all rows of a run are sent.
+
+    `clear`: no. `maybe`: possibly. `reached`: certainly. `none`: there is no budget.
+    """
 
     NONE = "none"  # there is no budget
     CLEAR = "clear"  # the upper end of the price is within the budget
@@ -53,7 +58,7 @@ class BudgetStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PriceComponent:
-    """One back end's price for one feature, in millicredits for each image or video frame, before rounding."""
+    """The price of one feature of one back end, for one image or video frame. `price_milli` is not yet rounded."""
 
     backend: str
     feature: str
@@ -68,8 +73,8 @@ class PriceQuote:
         parts: Price of an image or video frame, by back end and feature.
         price_milli: Sum of `parts` in millicredits, before rounding.
         charged: Maximum charge for an image or video frame, in whole credits.
-        least_charged_milli: Least millicredits that an image or frame adds to a charge. It is below `charged` if the
-            service rounds up each request instead of each image.
+        least_charged_milli: Minimum number of millicredits that an image or frame adds to a charge. It is below the
+            value of `charged` if the service rounds up the sum of each request instead of the price of each image.
         retry_milli: Millicredits to repeat the user's question (`--ask`) about an image or frame after an invalid
             answer; 0 without a question.
         rows: Number of rows to send; None without a plan.
@@ -94,13 +99,15 @@ class PriceQuote:
 
     @property
     def affordable_frames(self) -> int | None:
-        """Number of images and video frames that the budget is sure to pay for; None without a budget or a price."""
+        """Number of images and video frames that the budget certainly pays for; None without a budget or a price."""
         each = self.charged + whole_credits(self.retry_milli)
         return None if self.budget is None or not each else self.budget // each
 
 
 def credits_for(price_milli: int, retry_milli: int, frames: FrameRange) -> CreditRange:
-    """Return the price of images and video frames, with the cost of a repeated question in its upper end.
+    """Return the price of images and video frames, as a range.
+
+    The upper end includes the cost of repeating the user's question after invalid answers.
 
     Args:
         price_milli: Millicredits for an image or frame.
@@ -140,7 +147,10 @@ def frames_in(groups: Sequence[RowGroup], capture_interval_s: int, max_frames: i
 
 
 def budget_status(credits_: CreditRange, budget: int | None) -> BudgetStatus:
-    """Return whether a run that costs `credits_` uses up `budget` (None: no budget) before its last row."""
+    """Return whether a run with the price `credits_` will use up `budget` before all rows are sent.
+
+    A `budget` of None means that there is no budget.
+    """
     if budget is None:
         return BudgetStatus.NONE
     if credits_.low > budget:
@@ -149,12 +159,13 @@ def budget_status(credits_: CreditRange, budget: int | None) -> BudgetStatus:
 
 
 def price_quote(rates: RateTable, options: Options, groups: Sequence[RowGroup] | None) -> PriceQuote:
-    """Return the price of a run that sends the rows in `groups`; the price of one image if `groups` is None.
+    """Return the price of a run.
 
     Args:
         rates: The price table.
         options: Options of the run.
-        groups: Number of rows to send, by kind and duration.
+        groups: The rows to send, by media type and duration. None if they are not known; the quote then has only the
+            price of one image or video frame.
 
     Raises:
         SettingsError: A back end or feature has no price.

@@ -10,13 +10,14 @@ from typing import Any, Final
 from lightmeter.options import NEEDED_OPTIONS, Options
 
 _ONLY_FILES: Final = ("ask", "prices")
-"""Options that the command line reads from a file, of which `Options` keeps the content alone."""
+"""Options that the command line reads from a file. `Options` has the content of the file, but not its path."""
 
 
 def run_command_line(manifest: str, out: Path, options: Options) -> str | None:
-    """Return the shell command that runs a manifest; options with their default or no effect are left out.
+    """Return the shell command that runs a manifest.
 
-    None if an option has the content of a file (a question or own prices), which the command line reads from the file.
+    The command leaves out options that have their default value or no effect. Return None if `options` has a question
+    or own prices, because the command line needs the path of a file for these, which is not known.
 
     Args:
         manifest: Path, pattern or URL of the manifest.

@@ -26,7 +26,7 @@ ALTERNATIVES: Final[Mapping[str, Sequence[Any]]] = {
     "capture_interval": (1, 5, 10, 30),
     "duplicates": ("off", "exact", "near"),
 }
-"""Option → values for which the planner always shows the price."""
+"""Option → values for which the planner shows the price, next to the price for the value in the form."""
 
 _OF_VIDEOS: Final = ("max_frames", "capture_interval")
 
@@ -45,8 +45,8 @@ class PlannedPrices:
         plan: The plan.
         rows: The rows of the plan, counted by media type and duration.
         rates: The price table.
-        rows_by_value: For each value of the manifest column that the user chose: the value, and the numbers of rows
-            with it. Empty if no column is chosen.
+        rows_by_value: A pair for each value of the manifest column that the user chose: the value, and the numbers of
+            rows that have this value. Empty if no column is chosen.
     """
 
     plan: Plan
@@ -55,14 +55,14 @@ class PlannedPrices:
     rows_by_value: Sequence[tuple[str | None, RowsByLength]] = ()
 
     def price_json(self, options: Options, ticked: Options) -> dict[str, Any]:
-        """Return for the page the price of the plan's rows, its parts by back end, and the prices for other options.
+        """Return the price of the plan's rows for the page, with its parts by back end and the price of alternatives.
 
-        The key `sentences` (what the plan saves, and what balance and budget pay for) and the key `needs_consent`
-        (risks that the user must allow) have empty lists if the form has other options than the plan.
+        The key `sentences` says what the plan saves, and what balance and budget pay for. The key `needs_consent` lists
+        risks that the user must allow. Both lists are empty if the options in the form differ from the plan's options.
 
         Args:
             options: The options in the form.
-            ticked: `options` with every ticked feature and back end by name, also where an empty list means all.
+            ticked: A copy of `options` that names every checked feature and back end, as `with_ticked_names` returns.
 
         Raises:
             SettingsError: A back end or feature has no price.
@@ -95,11 +95,13 @@ class PlannedPrices:
         return self.rows.to_pay(options.duplicates, options_changed=self._options_changed(options), part=part)
 
     def _quote(self, options: Options, ticked: Options, to_pay: RowsToPay) -> PriceQuote:
-        """Return the price of the rows `to_pay`; if the form has the plan's options, the price in the plan.
+        """Return the price of the rows `to_pay`.
+
+        The price in credits is taken from the plan if the form has not changed anything that decides it.
 
         Args:
             options: The options in the form.
-            ticked: `options` with every ticked feature and back end by name, also where an empty list means all.
+            ticked: A copy of `options` that names every checked feature and back end, as `with_ticked_names` returns.
             to_pay: Numbers of rows that the run would pay for.
         """
         quote = price_quote(self.rates, ticked, self.rows.groups(to_pay.high))
@@ -127,9 +129,10 @@ class PlannedPrices:
         }
 
     def _alternatives(self, options: Options, quote: PriceQuote) -> Iterator[dict[str, Any]]:
-        """Yield the price for several values of each option in `ALTERNATIVES`, such as `max_frames`, one at a time.
+        """Yield the price for each value of each option in `ALTERNATIVES`, such as `max_frames`.
 
-        All other options are those in the form, `options`, whose price is `quote`.
+        Only this one option is changed. All other options are as in `options`, the options in the form. `quote` is the
+        price for `options`.
         """
         for name, values in ALTERNATIVES.items():
             if options.video == "frames" or (name in _OF_VIDEOS and not self.rows.has_videos):
@@ -141,15 +144,16 @@ class PlannedPrices:
                 yield {"option": name, "value": value, "is_current": value == current, "credits": price}
 
     def _budgets(self, options: Options, quote: PriceQuote, rows: RowRange, *, guess: bool) -> Iterator[dict[str, Any]]:
-        """Yield for several budgets how many of `rows` each pays for.
+        """Yield, for each of several budgets, the number of rows that this budget pays for.
 
-        The budgets are the one in the form, the upper price of all rows, and half and twice the smaller of these two.
+        The budgets are the budget in the form, the upper end of the price, and half and twice the smaller of these two.
+        Twice the smaller one is left out if it exceeds the upper end of the price.
 
         Args:
             options: The options in the form.
-            quote: The price for these options.
+            quote: The price for `options`.
             rows: Number of rows that the run would pay for.
-            guess: Whether this number is an estimate.
+            guess: Whether `rows` is an estimate.
         """
         most, chosen = None if quote.credits is None else quote.credits.high, options.budget
         known = [amount for amount in (chosen, most) if amount]
@@ -163,13 +167,13 @@ class PlannedPrices:
                 yield {"budget": budget, "is_current": budget == chosen, "rows": paid, "of": rows.high}
 
     def _affordable(self, options: Options, quote: PriceQuote, rows: RowRange, *, guess: bool) -> dict[str, Any] | None:
-        """Return how many of `rows` the budget pays for, for the page; None without a budget or a price.
+        """Return, for the page, how many rows the budget in `options` pays for; None without a budget or a price.
 
         Args:
-            options: Options with the budget.
-            quote: The price of `rows` with these options.
-            rows: Number of rows that the run would pay for.
-            guess: Whether this number is an estimate.
+            options: The options in the form, with the budget.
+            quote: The price of `rows` with `options`.
+            rows: Number of rows that the run would pay for without a budget.
+            guess: Whether `rows` is an estimate.
         """
         if options.budget is None or quote.credits is None:
             return None
@@ -191,9 +195,9 @@ class PlannedPrices:
 
     @staticmethod
     def _affordable_share(budget: int, quote: PriceQuote, rows: RowRange) -> dict[str, Any] | None:
-        """Estimate the number of rows that a budget pays for, as if all rows cost the same; None without a price.
+        """Estimate how many rows `budget` (in credits) pays for, as if all rows cost the same; None without a price.
 
-        `budget` is in credits; `quote` is the price of `rows`, the rows that the run would pay for.
+        `rows` is the number of rows that the run would pay for without a budget, and `quote` their price.
         """
         price = quote.credits
         if price is None or not price.low:

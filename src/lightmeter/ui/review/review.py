@@ -38,13 +38,13 @@ from lightmeter.ui.review.review_queue import Choice, Order, ReviewQueue, Show, 
 from lightmeter.ui.view_model import error_text, request
 
 EXPORT_DELAY_S: Final = 1.0
-"""Seconds after a decision until the table `reviews` is written; further decisions meanwhile are written with it."""
+"""Seconds between a decision and the writing of the table `reviews`, so that further decisions are written with it."""
 
 MAX_WINDOW: Final = 60
-"""Most items in one part of the queue that the page asks for."""
+"""Maximum number of items that the page can ask for in one call of `ReviewView.window`."""
 
 _MANY: Final = 10_000
-"""Number of changed decisions from which all decisions are read anew."""
+"""If this number of decisions or more have changed, all decisions are read again, not only the changed decisions."""
 
 READ_ONLY: Final = "Decisions cannot be written on this page. Start it as: lightmeter ui DIR --allow-review"
 NO_RATINGS: Final = (
@@ -58,20 +58,20 @@ Which = Literal["above", "below"]
 
 
 class ReviewView(ItemRequests):
-    """Review of a run: a queue of items by NSFW rating, with the decisions keep, reject and unsure.
+    """Review of a run: a queue of items with NSFW ratings, about which a person decides keep, reject or unsure.
 
     Decisions are written to `reviews.sqlite` at once, and to the table `reviews` a second later. Several pages may
-    decide about one run.
+    be open for one run; each of them sees the decisions of the others.
 
     Attributes:
         is_loading: Whether the ratings are still being read.
         may_write: Whether this page may write decisions.
         note: Why there is nothing to decide, or why nothing may be written; empty otherwise.
         user: Name of the person who decides.
-        sources: `name` and `histogram` (number of items at each per cent of severity, 0 to 100) of each back end with
-            ratings.
-        progress: Number of `items` in the queue, and of those that are `decided`, `undecided`, `keep`, `reject`,
-            `unsure`.
+        sources: A dict for each back end with ratings: `name`, and `histogram`, a list with the number of items at each
+            per cent of severity, 0 to 100.
+        progress: Numbers of items in the queue: `items` (all), `decided` and `undecided`, and by decision: `keep`,
+            `reject` and `unsure`.
     """
 
     is_loading = traitlets.Bool(True).tag(sync=True)  # noqa: FBT003 (the value of a trait)
@@ -82,11 +82,11 @@ class ReviewView(ItemRequests):
     progress = traitlets.Dict().tag(sync=True)
 
     def __init__(self, run: Run | Path | str, *, may_write: bool = True) -> None:
-        """Create the review of a run, or of the run in a folder. Ratings are read in the background.
+        """Create the review of a run. The ratings are read in the background.
 
         Args:
             run: The run, or its folder.
-            may_write: Whether decisions may be written.
+            may_write: Whether this page may write decisions.
 
         Raises:
             JournalError: The folder holds no run.
@@ -109,7 +109,11 @@ class ReviewView(ItemRequests):
         return self._folder
 
     def wait(self, timeout_s: float = 60.0) -> None:
-        """Block until the ratings are read. Raises TimeoutError after `timeout_s` seconds."""
+        """Block until the ratings are read.
+
+        Raises:
+            TimeoutError: They are not read within `timeout_s` seconds.
+        """
         self._loaded.result(timeout_s)
 
     def thumbnail_sources(self, item_ids: Sequence[str]) -> dict[str, ThumbnailSource]:  # noqa: D102 (inherited)
@@ -126,20 +130,22 @@ class ReviewView(ItemRequests):
         order: Order = "severity",
         state: State = "all",
     ) -> dict[str, Any]:
-        """Choose and sort the items of the queue anew.
+        """Fill the queue again: select and sort its items by these arguments.
 
-        The returned dict has these keys:
-        `first`: index (from 0) of the queue's first undecided item; 0 if there is none.
-        `empty`: a sentence that says why the queue has no item; an empty text if it has any.
-        `flagged`: number of items that at least one back end flags.
-        `disputed`: number of items that some back ends flag, and others rated but do not flag.
-        `pairs`: for each two back ends, the numbers of items that both, or only one of them, flags, and Cohen's kappa.
+        A back end flags an item if it rated the item at or above the back end's threshold. The returned dict has the
+        keys
+
+        - `first`: index (from 0) of the first undecided item in the queue; 0 if no item is undecided;
+        - `empty`: a sentence that says why the queue has no items; an empty text if it has items;
+        - `flagged`: number of items that at least one back end flags;
+        - `disputed`: number of items that at least one back end flags, and another rated but does not flag;
+        - `pairs`: agreement of each pair of back ends, as in `ReviewQueue.totals`.
 
         Args:
-            thresholds: Back end → severity, 0 to 1, from which it flags an item; 0.5 for a missing back end.
+            thresholds: Back end → threshold, a severity from 0 to 1. A missing back end has the threshold 0.5.
             show: Items in the queue: `flagged`, `disputed`, `below` (no back end flags them) or `all`.
             order: `severity` (highest first) or `disagreement` (largest difference between back ends first).
-            state: Whether only `decided` or only `undecided` items are in the queue, or `all`.
+            state: Items in the queue: only `decided` items, only `undecided` items, or `all`.
         """
         with self._review_lock:
             queue = self._read_decisions()
@@ -150,9 +156,9 @@ class ReviewView(ItemRequests):
 
     @request
     def window(self, start: Annotated[int, Field(ge=0)], count: Annotated[int, Field(le=MAX_WINDOW)]) -> dict[str, Any]:
-        """Return `start`, and `items`: name, severities and decision of `count` queued items from index `start`.
+        """Return a part of the queue: at most `count` items, from the item with the index `start` (from 0).
 
-        The first item of the queue has the index 0.
+        The result has the keys `start` and `items`. An item is a dict with its name, severities, decision and so on.
         """
         with self._review_lock:
             queue = self._read_decisions()
@@ -170,16 +176,19 @@ class ReviewView(ItemRequests):
 
     @request
     def decide(self, item_id: str, decision: Decision, note: str = "") -> int:
-        """Store a decision about one item, with the remark `note`; return the number that `undo` takes as `batch`."""
+        """Store a decision about one item, with the remark `note`.
+
+        Return a number. `undo` called with this number withdraws the decision.
+        """
         self._must_write()
         items = [(item.item_id, item.url) for item in self._read_items([item_id]).values()]
         return self._add(items, decision, note)
 
     @request
     def undo(self, batch: int) -> list[str]:
-        """Withdraw the decisions of the call of `decide` or `decide_all` that gave the number `batch`.
+        """Withdraw all decisions of one call of `decide` or `decide_all`, the call that gave the number `batch`.
 
-        Return the ids of up to 100 of the items.
+        Return the ids of the items concerned, but at most 100 ids.
         """
         self._must_write()
         items = withdraw_reviews(self._folder, batch, self.user)
@@ -188,23 +197,27 @@ class ReviewView(ItemRequests):
 
     @request
     def count_undecided(self, which: Which) -> int:
-        """Return the number of undecided items that a back end flags (`above`), or that none flags (`below`)."""
+        """Return the number of undecided items of one kind.
+
+        `which` is `above` for items that at least one back end flags, and `below` for items that no back end flags.
+        """
         with self._review_lock:
             return len(self._read_decisions().undecided(which))
 
     @request
     def decide_all(self, which: Which, decision: Decision, expected: int) -> None:
-        """Decide about all undecided items at or above, or below, the thresholds; the page gets an event `decided_all`.
+        """Store the same decision about all undecided items that back ends flag, or about all that no back end flags.
 
-        The value of the event has `batch`, the number that `undo` takes, and `items`, the number of items decided.
+        This is done in the background. At the end, the page gets the event `decided_all`. Its value has `batch`, the
+        number to pass to `undo`, and `items`, the number of items decided.
 
         Args:
-            which: `above`: items that a back end flags; `below`: items that none flags.
-            decision: The decision about all of them.
-            expected: The number of items that the user confirmed.
+            which: `above`: items that at least one back end flags. `below`: items that no back end flags.
+            decision: The decision about all these items.
+            expected: The number of items that the user has confirmed.
 
         Raises:
-            UsageError: The number of undecided items is no longer `expected`; nothing was decided.
+            UsageError: The number of these items is 0, or is no longer `expected`. Nothing was decided.
         """
         self._must_write()
         with self._review_lock:
@@ -215,20 +228,21 @@ class ReviewView(ItemRequests):
 
     @request
     def refresh(self) -> None:
-        """Recount `progress`, with the decisions that other pages have stored."""
+        """Count the items of `progress` again, with the decisions that other pages have stored meanwhile."""
         with self._review_lock:
             self.progress = self._read_decisions().progress()
 
     @request
     def compare(self) -> None:
-        """Compare the answers of the back ends in the background, with the present NSFW thresholds.
+        """Start to compare the answers of the back ends, with the present NSFW thresholds, in the background.
 
-        The page then gets the event `agreement`, with the value of `lightmeter.api.agreement.Agreement.to_dict`.
+        At the end, the page gets the event `agreement`. Its value is what `lightmeter.api.agreement.Agreement.to_dict`
+        returns, or None if the comparison failed; the attribute `error` then says why.
         """
         items_loop().start(self._compare(dict(self._choice.thresholds)))
 
     def close_view(self) -> None:
-        """When the page is closed, write the table `reviews` if it lacks a decision."""
+        """Write the table `reviews` if it lacks a decision. This is called when the page is closed."""
         super().close_view()
         with self._review_lock:
             is_due = self._is_export_due
@@ -255,7 +269,10 @@ class ReviewView(ItemRequests):
         self.note = (NO_RATINGS if not len(queue) else "") or ("" if self.may_write else READ_ONLY)
 
     def _read_decisions(self) -> ReviewQueue:
-        """Return the queue, updated with the decisions that other pages have stored; the caller holds the lock."""
+        """Add the decisions that pages have stored meanwhile to the queue, and return the queue.
+
+        The caller must hold `_review_lock`.
+        """
         if self._queue is None:
             raise UsageError("The ratings of this run are not read yet.", hint="Try again in a moment.")
         mark = review_mark(self._folder)
@@ -274,7 +291,7 @@ class ReviewView(ItemRequests):
             raise UsageError(READ_ONLY)
 
     def _read_items(self, item_ids: Sequence[str]) -> dict[str, GalleryItem]:
-        """Return item id → item, from memory if possible; ids that the run does not have are left out."""
+        """Return item id → item, from memory if all items are in memory. Leave out ids that the run does not have."""
         known = self._items
         if all(item_id in known for item_id in item_ids):
             return {item_id: known[item_id] for item_id in item_ids}
@@ -327,7 +344,7 @@ class ReviewView(ItemRequests):
 
 
 def _urls(folder: Path, item_ids: pa.Array[Any]) -> list[tuple[str, str]]:
-    """Return (item id, URL) of each of these items that the run in `folder` has, in no particular order."""
+    """Return a pair (item id, URL) for each of `item_ids` that the run in `folder` has, in no particular order."""
     with QuerySession(folder) as session:
         session.register("chosen", pa.table({"item_id": item_ids}))
         found = session.ask("SELECT item_id, url FROM assets JOIN chosen USING (item_id)")

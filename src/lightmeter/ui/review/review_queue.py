@@ -1,7 +1,7 @@
 """The queue of a review, in memory: NSFW ratings of all items as arrays, and the choice and order of items to decide.
 
-Ratings and thresholds are kept as whole per cents: with a million items and three back ends that is 3 MB, and
-one selection takes milliseconds. No query is needed when a threshold moves.
+Ratings and thresholds are kept as whole per cents. The ratings of a million items by three back ends take 3 MB, and to
+select and sort the items takes milliseconds. No query is needed when the user moves a threshold.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ State = Literal["all", "undecided", "decided"]
 _CODES: Final = {decision: code for code, decision in enumerate(DECISIONS, 1)}
 
 UNRATED: Final = 255
-"""Value in place of a severity in per cent, if the back end did not rate the item."""
+"""Stands for the severity in per cent (0 to 100) if the back end did not rate the item."""
 
 _SOURCES: Final = """
 SELECT DISTINCT source FROM nsfw WHERE isfinite(severity) AND source IS NOT NULL ORDER BY source LIMIT 16
@@ -45,14 +45,16 @@ SELECT item_id, {percents} FROM (
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which items a queue holds, and in which order.
+    """Says which items are in a queue, and in which order.
+
+    A back end flags an item if it rated the item at or above the back end's threshold.
 
     Attributes:
-        thresholds: Back end → severity, 0 to 1, from which it flags an item; 0.5 for a missing back end.
-        show: `flagged` (by any back end), `disputed` (some back ends flag the item, others rated but do not flag it),
-            `below` (no back end flags it) or `all`.
+        thresholds: Back end → threshold, a severity from 0 to 1. A missing back end has the threshold 0.5.
+        show: Items in the queue: `flagged` (at least one back end flags them), `disputed` (at least one back end flags
+            them, and another rated but does not flag them), `below` (no back end flags them) or `all`.
         order: `severity` (highest first) or `disagreement` (largest difference between back ends first).
-        state: Whether the queue has only `decided` items, only `undecided` items, or `all`.
+        state: Items in the queue: only `decided` items, only `undecided` items, or `all`.
     """
 
     thresholds: Mapping[str, float]
@@ -64,11 +66,11 @@ class Choice:
 class ReviewQueue:
     """The rated items of a run with their decisions, and the items chosen for the queue.
 
-    A decided item stays in the queue, at the same index, until `choose` selects and sorts the items anew.
+    An item stays in the queue at the same index after a decision about it, until `choose` fills the queue again.
 
     Attributes:
         sources: The back ends that rated items.
-        rows: Positions, among the rated items, of the items in the queue, in the order of the queue.
+        rows: The queue: for each item in it, the item's index among the rated items.
     """
 
     def __init__(self, sources: Sequence[str], item_ids: pa.Array[Any], percents: NDArray[np.uint8]) -> None:
@@ -77,8 +79,8 @@ class ReviewQueue:
         Args:
             sources: The back ends.
             item_ids: Ids of the items that at least one back end rated.
-            percents: Highest severity of each item (row) by each back end (column) in per cent; `UNRATED` if the
-                back end gave no rating.
+            percents: The highest severity, in per cent, that a back end (column) gave an item (row); `UNRATED` if the
+                back end did not rate the item.
         """
         self.sources = tuple(sources)
         self.rows: NDArray[np.int64] = np.arange(0)
@@ -97,18 +99,18 @@ class ReviewQueue:
         return len(self._item_ids)
 
     def histograms(self) -> dict[str, list[int]]:
-        """Return back end → number of items at each per cent of severity, 0 to 100."""
+        """Return back end → a list with the number of items at each per cent of severity, 0 to 100."""
         return {
             source: np.bincount(column[column != UNRATED], minlength=101).tolist()
             for source, column in zip(self.sources, self._percents, strict=True)
         }
 
     def set_decisions(self, changed: Iterable[str] | None, decisions: Mapping[str, Decision]) -> None:
-        """Replace the decisions of the items `changed`; of all items if `changed` is None.
+        """Replace the decisions about some or all items.
 
         Args:
-            changed: Ids of items; those without a decision in `decisions` become undecided.
-            decisions: Item id → decision that is not withdrawn.
+            changed: Ids of the items whose decisions are replaced; None means all items.
+            decisions: Item id → new decision. An item in `changed` that is missing here becomes undecided.
         """
         if changed is None:
             self._decisions[:] = 0
@@ -120,7 +122,7 @@ class ReviewQueue:
             self._decisions[rows] = codes[places]
 
     def choose(self, choice: Choice) -> None:
-        """Select and sort the items of the queue anew by `choice`, and compute which items the back ends flag."""
+        """Fill the queue again: compute which items the back ends flag, and select and sort the items by `choice`."""
         least = [round(100 * choice.thresholds.get(source, DEFAULT_THRESHOLD)) for source in self.sources]
         self._flags = self._is_rated & (self._percents >= np.array(least, np.uint8)[:, None])
         self._flagged = self._flags.any(axis=0)
@@ -139,16 +141,21 @@ class ReviewQueue:
         self.rows = rows[np.argsort(~keys[rows], kind="stable")]  # of 16-bit numbers: a radix sort
 
     def totals(self) -> dict[str, Any]:
-        """Return numbers about all rated items, with the keys `flagged`, `disputed` and `pairs`.
+        """Return numbers about all rated items, a dict with these keys.
 
-        `flagged` is the number of items that at least one back end flags, `disputed` the number of items that some back
-        ends flag and others rated but do not flag. `pairs` has for each two back ends the number of items that both
-        rated, that both flag, and that only the one or the other flags, and Cohen's kappa.
+        - `flagged`: number of items that at least one back end flags.
+        - `disputed`: number of items that at least one back end flags, and another rated but does not flag.
+        - `pairs`: a list with a dict for each pair of back ends. Its keys are the back ends `one` and `other`, and
+          numbers of items: `items` (rated by both), `both` (flagged by both), `only_one` and `only_other` (rated by
+          both, flagged by only one of them). `kappa` is Cohen's kappa.
         """
         return {"flagged": int(self._flagged.sum()), "disputed": int(self._disputed.sum()), "pairs": self._pairs()}
 
     def why_empty(self) -> str:
-        """Return why the queue holds no item, as a sentence, with what to change; an empty string if it holds any."""
+        """Return a sentence that says why the queue has no items; an empty text if it has items.
+
+        It is also empty if the run has no rated items.
+        """
         choice, flagged = self._choice, int(self._flagged.sum())
         if len(self.rows) or not len(self):
             return ""
@@ -192,18 +199,21 @@ class ReviewQueue:
         return pairs
 
     def progress(self) -> dict[str, Any]:
-        """Return the number of items in the queue, how many are decided, and the number of items by decision."""
+        """Return numbers of items in the queue: `items` (all), `decided`, `undecided`, and one for each decision."""
         counts = np.bincount(self._decisions[self.rows], minlength=len(DECISIONS) + 1).tolist()
         by_decision = dict(zip(DECISIONS, counts[1:], strict=True))
         return {"items": len(self.rows), "decided": sum(counts[1:]), "undecided": counts[0], **by_decision}
 
     def first_undecided(self) -> int:
-        """Return the index in the queue of the first undecided item; 0 if there is none."""
+        """Return the index in the queue of the first undecided item; 0 if no item is undecided."""
         places = np.flatnonzero(self._decisions[self.rows] == 0)
         return int(places[0]) if len(places) else 0
 
     def window(self, start: int, count: int) -> list[dict[str, Any]]:
-        """Return item id and severities (back end → 0 to 1) of `count` queued items from index `start` (from 0)."""
+        """Return at most `count` items of the queue, from the item with the index `start` (from 0).
+
+        An item is a dict with `item_id` and `severities`, a dict from back end to severity (0 to 1).
+        """
         rows = self.rows[max(0, start) : max(0, start) + count]
         return [
             {
@@ -218,7 +228,10 @@ class ReviewQueue:
         ]
 
     def undecided(self, which: Literal["above", "below"]) -> pa.Array[Any]:
-        """Return the ids of the undecided items that a back end flags (`above`), or that none flags (`below`)."""
+        """Return the ids of the undecided items of one kind.
+
+        `which` is `above` for items that at least one back end flags, and `below` for items that no back end flags.
+        """
         chosen = self._flagged if which == "above" else ~self._flagged
         return self._ids(np.flatnonzero(chosen & (self._decisions == 0)))
 
@@ -227,7 +240,10 @@ class ReviewQueue:
         return self._item_ids.take(positions)
 
     def _find(self, item_ids: list[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return, for the rated items among `item_ids`, their positions among all rated items and in `item_ids`."""
+        """Find the rated items among `item_ids`.
+
+        Return two arrays with an entry for each item found: its index among all rated items, its index in `item_ids`.
+        """
         found: Any = pc.index_in(self._item_ids, value_set=pa.array(item_ids, pa.string()))
         rows = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
         places: NDArray[np.int64] = found.drop_null().to_numpy(zero_copy_only=False).astype(np.int64)
@@ -235,7 +251,7 @@ class ReviewQueue:
 
 
 def read_queue(folder: Path) -> ReviewQueue:
-    """Read the NSFW ratings of the run in `folder` with one query, and return its queue, with no decisions yet.
+    """Read the NSFW ratings of the run in `folder`, and return the queue of the run without any decisions.
 
     Raises:
         TablesError: A file of the tables is broken.

@@ -1,4 +1,4 @@
-"""`Outbox`: the messages that wait to be sent to one page; a page that reads slowly does not make it grow."""
+"""`Outbox`: the messages that wait to be sent to one page. Its size is limited, even if the page reads slowly."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ from threading import Lock
 from typing import Any, Final
 
 MAX_BYTES: Final = 16 * 1024 * 1024
-"""Most bytes of replies and events that wait."""
+"""Maximum number of bytes of the replies and events that wait for one page."""
 
 
 class OutboxOverflow(Exception):
-    """More replies and events wait than the outbox may hold, because the page does not read them."""
+    """Raised if more replies and events wait than the outbox can hold, because the page does not read them."""
 
 
 class Outbox:
-    """Queue of messages to one page: the newest values of the page's state, and all replies and events in order.
+    """Queue of the messages to one page.
 
-    Any thread may add messages; one task of the event loop takes them.
+    Of a changed state, the page gets only the newest values. Of replies and events, it gets all, in order. Any thread
+    may add messages. One task of the event loop takes them.
     """
 
     def __init__(self, read_state: Callable[[Iterable[str]], dict[str, Any]], max_bytes: int = MAX_BYTES) -> None:
         """Create the outbox of one browser tab, in the event loop that sends its messages.
 
         Args:
-            read_state: Returns the current values of the view-model's traits (its observable attributes) by name.
-            max_bytes: Most bytes of messages that wait to be sent; beyond that, the tab is disconnected.
+            read_state: Function that returns name → current value for the traits (observable attributes) of the
+                view-model with the given names.
+            max_bytes: Maximum number of bytes of waiting replies and events. If more wait, the tab is disconnected.
         """
         self._read_state = read_state
         self._max_bytes = max_bytes
@@ -42,13 +44,13 @@ class Outbox:
         self._bytes = 0
 
     def put_state(self, names: Iterable[str]) -> None:
-        """Note that these traits (observable attributes) of the view-model changed: `take` returns new values."""
+        """Note that the traits (observable attributes) `names` changed, so that `take` returns their new values."""
         with self._lock:
             self._traits.update(dict.fromkeys(names))
         self._wake()
 
     def put(self, message: Any) -> None:
-        """Add a reply or an event, a JSON-compatible object."""
+        """Add a reply or an event. `message` is a JSON-compatible object."""
         text = json.dumps({"custom": message})
         with self._lock:
             if self._bytes <= self._max_bytes:  # (beyond it, `take` raises)
@@ -64,7 +66,7 @@ class Outbox:
         """Wait for the next message and return it as JSON.
 
         Raises:
-            OutboxOverflow: replies and events were lost, because the page did not read them.
+            OutboxOverflow: More than `max_bytes` of replies and events waited, so that some are lost.
         """
         while True:
             self._changed.clear()
@@ -82,7 +84,10 @@ class Outbox:
             await self._changed.wait()
 
     async def wait_for_room(self) -> None:
-        """Wait until unsent messages take at most half of `max_bytes`; call it before the page's next request."""
+        """Wait until unsent replies and events take at most half of `max_bytes`.
+
+        Call this before the next request of the page is processed.
+        """
         while self._bytes > self._max_bytes // 2:
             self._taken.clear()
             await self._taken.wait()

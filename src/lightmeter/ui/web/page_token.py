@@ -1,6 +1,6 @@
 """Stores the secret token that the URL of `lightmeter ui` contains.
 
-After a restart of `lightmeter ui`, the token is the same, so that an open page connects again.
+The token is the same after a restart of `lightmeter ui`, so that a page that is still open can connect again.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ TOKEN_BYTES: Final = 24
 
 
 def page_token(state_dir: Path, folder: Path, port: int) -> str:
-    """Return the secret token in the page's URL: the same at each start, or a new one if none can be stored.
+    """Return the secret token in the page's URL.
 
-    The token is in a file that only its owner can read.
+    The token is stored in a file that only its owner can read, so that each start with the same folder and port has the
+    same token. If it cannot be stored, each start has a new token.
 
     Args:
         state_dir: Folder for the files with tokens.
         folder: The run's folder.
-        port: The port; 0 stands for a free one, whose token is never kept.
+        port: The port. 0 means that a free port will be chosen. Its token is always new and is not stored.
     """
     if port == 0:
         return token_urlsafe(TOKEN_BYTES)

@@ -13,11 +13,12 @@ from lightmeter.ui.web.web_server import WebView
 
 
 def run_views(folder: Path, *, allow_review: bool = False) -> dict[str, WebView]:
-    """Return name, such as `explorer` → view for the run in a folder, in the order of the page's navigation.
+    """Return name, such as `explorer` → view of the run in `folder`, in the order of the page's navigation.
 
     Args:
         folder: The output folder of the run.
-        allow_review: Whether the page may write decisions. Filters of the gallery can be saved in any case.
+        allow_review: Whether the review page may write decisions. This does not affect saved views of the gallery,
+            which the page may always write.
     """
     monitor = RunMonitor(folder)
     return {

@@ -1,4 +1,4 @@
-"""Serves view-models and their ES modules to a browser on this machine: the HTTP half of `lightmeter ui`."""
+"""The web server of `lightmeter ui`: serves view-models and their ES modules to a browser on this machine."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024
+"""Maximum size of a message from a page, in bytes."""
 
 MAX_OPEN: Final = 48
-"""Most requests, WebSockets and event streams that are open at the same time."""
+"""Maximum number of requests, WebSockets and event streams that are open at a time. More are answered with 503."""
 
 KEEP_ALIVE_S: Final = 15.0
-"""Seconds after which an event stream without an event gets a comment, so that a lost client is noticed."""
+"""If an event stream has no event for this number of seconds, a comment is sent, so that a lost client is noticed."""
 
 SEND_TIMEOUT_S: Final = 30.0
-"""Seconds that a page may take to read a message."""
+"""A page that does not read a message within this number of seconds is disconnected."""
 
 VIEW_FAILED: Final = 4000
-"""Close code of a WebSocket whose view could not be created."""
+"""Code with which a WebSocket is closed because its view could not be created."""
 
 HEADERS: Final = {
     # Pictures of a manifest may lie on any host; scripts and connections only here.
@@ -52,29 +53,34 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WebView:
-    """A page, such as the gallery: its title, and the function that makes a view-model (Python object) for each tab."""
+    """A page, such as the gallery.
+
+    Attributes:
+        title: Title of the page.
+        create: Function that creates a view-model, the Python object behind a page, for a browser tab.
+    """
 
     title: str
     create: Callable[[], ViewModel]
 
 
 class WebServer:
-    """Serves the page of `lightmeter ui`: each open tab has a WebSocket and a view-model (Python object) of its own.
+    """Serves the page of `lightmeter ui`. Each browser tab has its own WebSocket and view-model (Python object).
 
-    Every request needs the token in its URL, and must name a loopback host, so that other users and other web pages
-    cannot read anything.
+    Every request must have the token in its URL, and a loopback address as its host, so that other users and other web
+    pages cannot read anything.
 
     Attributes:
-        token: The token that every URL needs.
+        token: The secret that every URL must contain.
     """
 
     def __init__(self, views: Mapping[str, WebView], *, token: str | None = None, report: Path | None = None) -> None:
-        """Create the server; it listens when `listen` is called.
+        """Create the server. It does not listen before `listen` is called.
 
         Args:
-            views: Name → view; the names, such as `run`, are keys of `lightmeter.ui.assets.MODULES`.
-            token: The secret in the URL without which a browser gets no page; None for a random one.
-            report: The HTML report of the run, served at `/report` if it exists.
+            views: Name → view. The names, such as `run`, are keys of `lightmeter.ui.assets.MODULES`.
+            token: The secret that every URL must contain; None for a random secret.
+            report: Path of the run's HTML report, which is served at `/report` if the file exists.
         """
         self._views = dict(views)
         self._report = report
@@ -85,7 +91,7 @@ class WebServer:
         self.token = token or token_urlsafe(24)
 
     def app(self) -> web.Application:
-        """Return the aiohttp application; the caller serves it on a loopback address."""
+        """Return the aiohttp application. The caller must serve it on a loopback address only."""
         app = web.Application(middlewares=[self._guard])
         routes = {
             "/": self._page,
@@ -178,9 +184,9 @@ class WebServer:
         return socket
 
     async def _serve_view(self, socket: web.WebSocketResponse, view: WebView) -> None:
-        """Create the Python object behind a page, and pass messages between the two until the page disconnects.
+        """Create the Python object behind a page, and pass messages between page and object until the page disconnects.
 
-        `view` creates the object; `socket` is the page's connection.
+        `view` creates the object. `socket` is the connection to the page.
         """
         try:
             model: ViewModel = await self._in_thread(view.create)
@@ -215,7 +221,7 @@ class WebServer:
             _log.exception("A view could not be closed.")
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        """Stream the state of the live page of the run as server-sent events, one for each change."""
+        """Send the state of the run's live page as server-sent events: the present state, then each changed state."""
         view = self._views.get("run")
         if view is None:
             raise web.HTTPNotFound
@@ -250,12 +256,12 @@ class WebServer:
 
 @asynccontextmanager
 async def listen(server: WebServer, port: int) -> AsyncIterator[int]:
-    """Make `server` listen on the loopback addresses during the block, and yield its port; `port` 0 selects a free one.
+    """Make `server` listen on the loopback addresses during the `with` block, and yield the port.
 
-    Requests are not logged, because their URLs contain the token.
+    If `port` is 0, a free port is chosen. Requests are not logged, because their URLs contain the token.
 
     Raises:
-        OSError: the port is in use.
+        OSError: The port is in use.
     """
     runner = web.AppRunner(server.app(), access_log=None, shutdown_timeout=2.0, keepalive_timeout=KEEP_ALIVE_S)
     await runner.setup()
@@ -287,7 +293,7 @@ async def _send_all(socket: web.WebSocketResponse, outbox: Outbox) -> None:
 def _process(model: ViewModel, text: str | bytes) -> None:
     """Apply one message of a page to `model`, the Python object behind the page.
 
-    `text` is the message: `{"state": …}` has new values of traits, `{"custom": …}` a request.
+    `text` is the message as JSON: `{"state": …}` has new values of traits, `{"custom": …}` has a request.
     """
     try:
         message = json.loads(text)
