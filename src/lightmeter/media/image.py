@@ -237,7 +237,7 @@ def _can_shrink(picture: Image.Image) -> bool:
 
 
 class _LimitedReads(BytesIO):
-    """File in memory that raises MediaTooLarge after `MAX_READS` reads (GIF: `MAX_GIF_READS`): hostile files need more."""
+    """File in memory that raises MediaTooLarge after `MAX_READS` reads (GIF: `MAX_GIF_READS`), as in hostile files."""
 
     def __init__(self, content: bytes) -> None:
         super().__init__(content)
