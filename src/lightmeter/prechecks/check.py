@@ -69,7 +69,7 @@ _DEFAULT_LIMITS: Final = CheckLimits()
 
 
 class CheckerArguments(TypedDict):
-    """The keyword arguments of `Checker` as a dict that can be pickled for worker processes; see there for their meaning."""
+    """The keyword arguments of `Checker` as a dict that can be pickled for worker processes; see `Checker`."""
 
     capture_interval_s: int
     max_frames: int

@@ -20,7 +20,7 @@ class MemoryLimit:
 
     @asynccontextmanager
     async def share(self) -> AsyncIterator[MemoryShare]:
-        """Yield a reservation of 0 bytes, which the caller can change; it is released at the end of the `with` block."""
+        """Yield a reservation of 0 bytes, which the caller can change; the end of the `with` block releases it."""
         share = MemoryShare(self)
         try:
             yield share
