@@ -1,1 +1,1 @@
-"""Distributes free work on ranges of rows (shards) by Dask or Ray; one process alone plans and sends paid requests."""
+"""Distributes unpaid work on ranges of rows (shards) by Dask or Ray; only one process plans and sends paid requests."""
