@@ -272,7 +272,7 @@ class LineReader:
         return self._read(self._stream.peek, 64)
 
     def read_all(self, max_bytes: int) -> bytes:
-        """Return all bytes of the text, or if they are more than `max_bytes`, a part that is longer than `max_bytes`.
+        """Read the text to its end, or until more than `max_bytes` have been read; return the bytes.
 
         Call this before any line is read.
         """

@@ -55,7 +55,7 @@ class RecordReader:
         options: Names of the columns of URLs, ids and kinds (image or video).
 
     Attributes:
-        header: Column names; None until the caller, who reads the header as the first record, sets them.
+        header: Column names, which the caller sets after it has read the first record; None before that.
     """
 
     def __init__(self, lines: LineReader, delimiter: str, options: ReadOptions) -> None:

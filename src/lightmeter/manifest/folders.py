@@ -116,7 +116,7 @@ def _media_row(name: str) -> RawRow:
 def stored_digest(location: Location) -> str:
     """Return the SHA-256 of a manifest in a file or folder, in hexadecimal digits.
 
-    Of a single manifest file, such as CSV, the bytes are hashed. For a folder or a glob, see `FileSet.digest`.
+    Of a manifest file, such as CSV, the bytes are hashed. For a folder, glob, media file or tar, see `FileSet.digest`.
 
     Raises:
         ManifestError: the manifest is missing or not readable.
@@ -211,7 +211,7 @@ def _check_tar(location: Location) -> None:
 def _select_files(location: Location, found: FileSet) -> FileSet:
     """Return those of `found`, the files of the folder or glob `location`, that make up a manifest.
 
-    If there are Parquet files, these are the manifest; if there are pictures or videos, these; if neither, the tars.
+    These are the Parquet files, or the pictures and videos. If there are neither, these are the tars.
 
     Raises:
         ManifestError: the files are both media and Parquet; no file is media, Parquet or a tar; the files are images

@@ -81,9 +81,9 @@ class ManifestReader:
     A file may be `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.json` (one array) or `.txt`, each also with `.gz`; or
     `.parquet`.
 
-    A folder or a glob may contain one of three types of files. If it has pictures and videos, each file is a row. If it
-    has Parquet files, the rows of all files are read in order, and the key of a folder such as `year=2024` is a column.
-    If it has WebDataset tars, each picture or video of a sample is a row (`tar_samples`).
+    A folder or a glob is read by the type of its files. If they are pictures and videos, each file is a row. If they
+    are Parquet files, the rows of all files are read in order, and the key of a folder such as `year=2024` is a column.
+    If they are WebDataset tars, each picture or video of a sample is a row (`tar_samples`).
 
     Args:
         source: The manifest: path of a file or folder, glob, URI, or `-` (standard input); list of URLs, `Path`s or

@@ -22,7 +22,7 @@ from lightmeter.manifest.row_parser import RawRow
 from lightmeter.manifest.tar_members import TAR_ERRORS, HeaderReader, TarMember, open_archive
 
 MAX_TEXT_BYTES: Final = 512 * 1024
-"""Longest text of a sample, in bytes, that becomes a column's value; a longer one makes the sample's rows a problem."""
+"""Longest text of a sample, in bytes, that becomes a column's value. A sample with a longer text gets a problem."""
 
 _NAME: Final = re.compile(r"((?:.*/)?[^./][^.]*)\.([^/]+)", re.DOTALL)
 _TEXT_SUFFIXES: Final = (".json", ".txt", ".cls")

@@ -2,8 +2,8 @@
 
 Source: multi-index hashing, M. Norouzi et al., "Fast Search in Hamming Space with Multi-Index Hashing", CVPR 2012. A
 hash consists of four bands of 16 bits. If two hashes differ in at most r bits, then by the pigeonhole principle there
-is a band in which they differ in at most r // 4 bits. So a search looks only at hashes that have such a band. The
-result is exact.
+is a band in which they differ in at most r // 4 bits. So a search looks only at hashes of which one band equals or
+nearly equals the same band of the given hash. The result is exact.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BAND_VALUES: Final = 1 << _BAND_BITS
 TAIL_HASHES: Final = 32_768
 """Number of hashes that are collected before they are sorted into a block.
 
-A search compares the hashes that are in no block yet one by one, which takes less time than a search in bands.
+A search compares hashes that are not in a block one by one. For so few hashes, this is quicker than a search in bands.
 """
 
 BYTES_PER_HASH: Final = 24

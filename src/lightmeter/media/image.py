@@ -74,7 +74,7 @@ _GIF_HAS_COLOR_TABLE: Final = 0x80
 _BLANK_SHARE: Final = 0.001
 """An image is blank if at most this fraction of its points differ from the median color. Small print exceeds it."""
 _BLANK_GRID: Final = 256
-"""`is_blank` compares at least this many points along each side; if a side has fewer pixels, it compares all."""
+"""`is_blank` compares at least this many points along each side, or all points of a shorter side."""
 
 
 def read_image_info(content: bytes) -> ImageInfo:
@@ -152,8 +152,8 @@ def load_rgb(content: bytes, *, max_side: int | None = None) -> NDArray[np.uint8
     """Decode an image to an array, height x width x 3: RGB, 0 to 255, upright, transparent parts white.
 
     Only the first frame of an animation is decoded. 16-bit greys are scaled to 8 bits. CMYK is converted by its
-    embedded color profile, if it has one. If `max_side` is given, a larger image is shrunk to a longest side of so many
-    pixels, which makes JPEG decode much quicker.
+    embedded color profile, if it has one. If `max_side` is given, a larger image is shrunk to a longest side of
+    `max_side` pixels, which makes JPEG decode much quicker.
 
     Raises:
         UnsupportedMedia: the format is not supported.
@@ -237,7 +237,7 @@ def _can_shrink(picture: Image.Image) -> bool:
 
 
 class _LimitedReads(BytesIO):
-    """File in memory that raises MediaTooLarge after `MAX_READS` reads (GIF: `MAX_GIF_READS`), as in hostile files."""
+    """File in memory that raises MediaTooLarge after `MAX_READS` reads (for GIF, `MAX_GIF_READS`)."""
 
     def __init__(self, content: bytes) -> None:
         super().__init__(content)

@@ -27,7 +27,7 @@ _WEIGHTS: Final = (0.241, 0.691, 0.068)
 _BRIGHT_SHARE, _DARK_SHARE = 0.99, 0.05
 """`bright_level` and `dark_level` are the brightness that these fractions of the pixels do not exceed."""
 _BRIGHTNESS_GRID: Final = 128
-"""Brightness is measured at this many points or more along each side; if a side has fewer pixels, at all of them."""
+"""Brightness is measured at this many points or more along each side, or at all points of a shorter side."""
 
 _BITS_OF_FULL_INFORMATION: Final = 10.0
 """Entropy in bits at which `information` reaches 1."""

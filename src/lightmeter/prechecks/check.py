@@ -52,8 +52,8 @@ class CheckLimits:
     """Limits on the rows, requests and bytes that a `Checker` handles at the same time.
 
     Attributes:
-        max_checks: Most manifest rows that are checked at the same time. If a quarter of the files that the process may
-            open is less, that number is the limit.
+        max_checks: Most manifest rows that are checked at the same time. The limit is lower if the process may open few
+            files: at most a quarter of that number.
         max_checks_per_host: Most requests to one host at the same time; `HostLimit` may allow fewer.
         max_image_bytes: Length in bytes of the longest image at a URL that is read whole.
         max_decoders: Most images and videos that are decoded at the same time; None means one for each processor.
@@ -192,11 +192,15 @@ class Checker:
             return CheckResult(expected, (Finding("reach", "warning", message),))
 
     async def _check_allowed_url(self, item: Item, expected: MediaKind | None, host: HostLimit) -> CheckResult:
-        """Check the URL of a row, but first, if robots.txt files are read, whether the host's robots.txt disallows it.
+        """Check the URL of a row; before that, check the host's robots.txt if `RobotsPolicy.reads_robots_txt` is true.
 
-        `expected` is the kind (image or video) that the URL should have, None if unknown. `host` limits the requests to
-        the URL's host. If robots.txt disallows the URL and `RobotsPolicy.mode` is `respect`, the result is an error,
-        and the URL is not requested.
+        If robots.txt disallows the URL and `RobotsPolicy.mode` is `respect`, the result is an error, and the URL is not
+        requested. In mode `warn`, the result gets a warning.
+
+        Args:
+            item: The row.
+            expected: Kind (image or video) that the URL should have; None if unknown.
+            host: Limits the requests to the URL's host.
         """
         opt_out = None if self._robots_files is None else await self._robots_files.opt_out(item.url, host)
         if opt_out is None:

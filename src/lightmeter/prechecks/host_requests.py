@@ -15,13 +15,13 @@ from lightmeter.prechecks.url_probe import BrokenTransfer, HostUnavailable, NoAn
 from lightmeter.prechecks.url_verdict import ProbeResponse
 
 MAX_TRIES: Final = 3
-"""Most times that a request is sent, if the host answers each time that it gets too many requests."""
+"""If a host answers that it gets too many requests, a request is sent at most this many times."""
 
 MAX_KNOWN_HOSTS: Final = 4096
-"""Most hosts whose limits are remembered; then an idle host is forgotten for each new one."""
+"""Number of hosts whose limits are remembered. If there are more, a new host replaces one that is idle."""
 
 MAX_ROBOTS_FILES: Final = 1024
-"""Most hosts whose robots.txt is remembered; then an old one is forgotten for each new one."""
+"""Number of hosts whose robots.txt is remembered. If there are more, a new file replaces the oldest."""
 
 ROBOTS_BYTES: Final = 512 * 1024
 """Number of first bytes of a robots.txt that are read; RFC 9309 asks for at least 500 KiB."""
@@ -108,7 +108,7 @@ async def send_politely(
 
 
 class RobotsFiles:
-    """Reads the robots.txt of each host once, and tells which URLs it disallows. The user must call `close` at the end.
+    """Reads the robots.txt of each host once, and tells which URLs it disallows. Callers must call `close` at the end.
 
     Args:
         prober: The HTTP client.

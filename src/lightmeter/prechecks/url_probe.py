@@ -271,7 +271,7 @@ def _is_image(head: bytes | bytearray) -> bool:
 
 
 def _decompress(data: bytes, max_bytes: int) -> tuple[bytes, bool]:
-    """Return the first `max_bytes` of decompressed gzip or deflate data, and whether the data end there."""
+    """Return the first `max_bytes` of gzip or deflate data, decompressed, and whether these are all of the data."""
     for window_bits in (47, -15):  # gzip or zlib by its header; deflate without a header
         decoder = zlib.decompressobj(window_bits)
         try:

@@ -154,9 +154,10 @@ def _judge_content(response: ProbeResponse, expected: MediaKind | None) -> tuple
 
 
 def _judge_media_type(response: ProbeResponse, announced: MediaKind, expected: MediaKind | None) -> list[Finding]:
-    """Return a warning if content is of no known format; or, if it was not read, if its media type is unexpected.
+    """Return a warning if content is of no known format or, if it was not read, its media type is unexpected.
 
-    `announced` is image or video by the header `Content-Type`, `expected` is the same by the manifest or the file name.
+    `announced` is image or video by the header `Content-Type`; `expected` is image or video by the manifest or the file
+    name, None if they do not say.
     """
     if response.content_was_read:
         message = f"Announced as {response.content_type}, but not of a format that is known here."

@@ -25,7 +25,7 @@ MAX_TRIES: Final = 4
 """If this many worker processes die while they run the same shard, the whole work fails."""
 
 _POLL_S: Final = 0.05
-"""Seconds between two looks at whether Dask has finished a shard."""
+"""Seconds between two checks whether Dask has finished a shard."""
 _WAIT_S: Final = 1.0
 """Seconds without a result after which `ShardExecutor.map` yields None."""
 

@@ -52,7 +52,7 @@ IMAGE_SUFFIXES: Final = (
     *(".tif", ".tiff"),
 )
 MORE_VIDEO_SUFFIXES: Final = (".m4v", ".qt")
-"""Suffixes of further names for MP4 and QuickTime videos, in addition to `VIDEO_SUFFIXES`."""
+"""Further file suffixes of MP4 and QuickTime videos, in addition to `VIDEO_SUFFIXES`."""
 
 MAX_CREDITS: Final = 2**53 - 1
 """Greatest balance or budget, in credits: every JSON reader holds it exactly, and it fits the databases' integers."""

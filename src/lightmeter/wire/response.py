@@ -162,7 +162,7 @@ class Asset(Entries):
 class Results(Wire):
     """The object `all` in an answer: results for each image or video, and error texts.
 
-    An error text is about one image, video, back end or feature; all results that are there are valid.
+    An error text is about one image, video, back end or feature. Results that the answer has are valid even then.
     """
 
     assets: list[Asset] = Field(default_factory=list)
@@ -215,9 +215,9 @@ class BackendOffer(Wire):
 
     Attributes:
         name: Name of the back end in requests.
-        features: Feature → price in credits of one image or one video frame, 0 or more; the service may round sums up.
+        features: Feature → price in credits of one image or one video frame, 0 or more, before any rounding.
         default: Whether a request that names no back end uses it.
-        local: Whether the back end runs on the service's own machine, so that no provider gets the pictures.
+        local: Whether the back end runs on the service's own machine, with no provider behind it.
         available: Whether requests can use the back end now.
         reason: Why the back end is not available; None if it is available.
         model: Model that the back end runs.

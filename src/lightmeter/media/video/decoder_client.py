@@ -74,7 +74,7 @@ class DecoderLimits:
         cpu_s: Longest CPU time, in seconds.
         memory_bytes: Most address space that the child may use; its libraries alone take about 0.2 GiB.
         max_pixels: Most pixels of one frame.
-        result_bytes: Most bytes of all frames that one request returns, together.
+        result_bytes: Most bytes of all frames together that one call of `Decoder.frames` returns.
     """
 
     wall_s: float = 60.0
@@ -378,7 +378,7 @@ def _read_log(log: BinaryIO) -> str:
 
 
 def _reason(reported: str, log: str, path: Path) -> str:
-    """Return why a video does not decode, in one line without time stamps, source code positions, and folder.
+    """Return in one line why a video does not decode, without time stamps, positions in source code and the folder.
 
     The reason is FFmpeg's first line in `log`, such as "[mov,mp4 @ 0x55] moov atom not found". If `log` has none, it is
     the first line of the exception `reported`.

@@ -23,7 +23,7 @@ class DistinctFrame:
     """A captured frame of a video that differs from the other chosen ones; frames are captured at regular intervals.
 
     Attributes:
-        frame: Number among the captured frames, from 0; the service numbers the frames of a whole video alike.
+        frame: Number among the captured frames, from 0, as the service numbers the frames of a whole video.
         index: Index among all frames of the video, from 0.
         time_s: Time at which the frame is captured, in seconds from the start of the video.
     """

@@ -2,8 +2,8 @@
 
 `scene_difference` is the measure of PySceneDetect's content-aware detector (`ContentDetector`, version 0.6,
 scenedetect.com/docs): the mean difference of two frames in hue, saturation and value, each from 0 to 255. A scene
-begins where it is 27 or more. Three things differ from PySceneDetect: the frames are shrunk, hue is a circle, and hue
-counts only where both pixels have a color.
+begins where this difference is 27 or more. Three things differ from PySceneDetect: the frames are shrunk, hue is a
+circle, and hue counts only where both pixels have a color.
 """
 
 from __future__ import annotations

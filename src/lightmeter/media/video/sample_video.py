@@ -12,7 +12,10 @@ from lightmeter.media.video.decoder_client import DecoderLimits, VideoFrame, dec
 from lightmeter.media.video.sampling import frame_count, frame_times
 
 MAX_CAPTURES: Final = 86_400
-"""Most captured frames of a video: a day at one a second. More raise MediaTooLarge, since a header may be broken."""
+"""Most captured frames of a video: a day at one a second. More raise MediaTooLarge.
+
+A broken header may claim any length of the video.
+"""
 
 _DEFAULT_LIMITS: Final = DecoderLimits()
 
@@ -44,7 +47,7 @@ async def sample_video(
         path: The video file.
         interval_s: Seconds between captured frames, at least 1.
         max_frames: Most frames; 0 means as many as `limits.result_bytes` and `MAX_CAPTURES` allow.
-        max_side: Larger frames are shrunk to a longest side of so many pixels; None means that frames keep their size.
+        max_side: Larger frames are shrunk to a longest side of this many pixels; None means that frames keep their size.
         limits: Time and memory of the decoder.
 
     Raises:
@@ -76,7 +79,7 @@ async def iter_video(
         path: The video file.
         interval_s: Seconds between captured frames, at least 1.
         max_frames: Most frames; 0 means no limit but `MAX_CAPTURES`.
-        max_side: Larger frames are shrunk to a longest side of so many pixels; None means that frames keep their size.
+        max_side: Larger frames are shrunk to a longest side of this many pixels; None means that frames keep their size.
         slice_frames: Number of frames in a slice.
         limits: Time and memory of the decoder, for each slice.
 
@@ -108,7 +111,7 @@ async def iter_frames_at(
     Args:
         path: The video file.
         times_s: Times in seconds from the start, ascending.
-        max_side: Larger frames are shrunk to a longest side of so many pixels; None means that frames keep their size.
+        max_side: Larger frames are shrunk to a longest side of this many pixels; None means that frames keep their size.
         slice_frames: Number of frames in a slice.
         limits: Time and memory of the decoder, for each slice.
     """
