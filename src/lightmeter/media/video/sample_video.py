@@ -24,7 +24,7 @@ async def read_video_info(path: Path, *, limits: DecoderLimits = _DEFAULT_LIMITS
     """Return the metadata of a video; its first frame is decoded within `limits`.
 
     Raises:
-        LightmeterError: as `decoder_session`.
+        UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout, UsageError: as `decoder_session`.
     """
     async with decoder_session(path, limits) as decoder:
         return decoder.info
@@ -47,7 +47,7 @@ async def sample_video(
         path: The video file.
         interval_s: Seconds between captured frames, at least 1.
         max_frames: Most frames; 0 means as many as `limits.result_bytes` and `MAX_CAPTURES` allow.
-        max_side: Larger frames are shrunk to a longest side of this many pixels; None means that frames keep their size.
+        max_side: Larger frames are shrunk to a longest side of this many pixels; None: frames keep their size.
         limits: Time and memory of the decoder.
 
     Raises:
@@ -79,7 +79,7 @@ async def iter_video(
         path: The video file.
         interval_s: Seconds between captured frames, at least 1.
         max_frames: Most frames; 0 means no limit but `MAX_CAPTURES`.
-        max_side: Larger frames are shrunk to a longest side of this many pixels; None means that frames keep their size.
+        max_side: Larger frames are shrunk to a longest side of this many pixels; None: frames keep their size.
         slice_frames: Number of frames in a slice.
         limits: Time and memory of the decoder, for each slice.
 
@@ -111,7 +111,7 @@ async def iter_frames_at(
     Args:
         path: The video file.
         times_s: Times in seconds from the start, ascending.
-        max_side: Larger frames are shrunk to a longest side of this many pixels; None means that frames keep their size.
+        max_side: Larger frames are shrunk to a longest side of this many pixels; None: frames keep their size.
         slice_frames: Number of frames in a slice.
         limits: Time and memory of the decoder, for each slice.
     """
