@@ -1,4 +1,4 @@
-"""Reads rows from Parquet files, DataFrames and other Arrow data in batches, and converts the values to JSON values."""
+"""Reads manifest rows from Parquet files, DataFrames and other Arrow data, and converts their values to JSON values."""
 
 from __future__ import annotations
 
@@ -37,12 +37,15 @@ _TYPE_RULES: Final[tuple[tuple[Callable[[Any], bool], str, Any], ...]] = (
 def parquet_rows(opened: Any, name: str, types: dict[str, str], options: ReadOptions) -> Iterator[RawRow]:
     """Yield the manifest rows of a Parquet file.
 
-    `opened` is the file, open for reading, and `name` the manifest's name for messages. `types` is filled before the
-    first row: name → type, such as `int64`, of all columns but those of URLs, paths, ids and kinds. `options` names the
-    columns of URLs, ids and kinds (image or video).
+    Args:
+        opened: The file, open for reading.
+        name: The manifest's name for messages.
+        types: Filled before the first row: column → type, such as `int64`, for all columns but those of URLs, paths,
+            ids and kinds.
+        options: Names of the columns of URLs, ids and kinds (image or video).
 
     Raises:
-        ManifestError: the file is not Parquet or is damaged, lacks a needed column, or has two of the same name.
+        ManifestError: the file is not Parquet, is damaged, lacks a needed column, or has two columns of the same name.
     """
     try:
         with pq.ParquetFile(opened) as file:
@@ -55,9 +58,13 @@ def parquet_set_rows(files: FileSet, name: str, types: dict[str, str], options: 
     """Yield the manifest rows of several Parquet files; a folder such as `year=2024` adds the column `year`.
 
     Each column gets a type that can hold the values of all files. If a file lacks a column, its rows have null there.
-    `name` is the manifest's name for messages. `types` is filled before the first row: name → type, such as `int64`,
-    of all columns but those of URLs, paths, ids and kinds. `options` names the columns of URLs, ids and kinds (image or
-    video).
+
+    Args:
+        files: The Parquet files.
+        name: The manifest's name for messages.
+        types: Filled before the first row: column → type, such as `int64`, for all columns but those of URLs, paths,
+            ids and kinds.
+        options: Names of the columns of URLs, ids and kinds (image or video).
 
     Raises:
         ManifestError: a file is not Parquet, two files disagree on a column's type, or a needed column is missing.
@@ -87,7 +94,7 @@ def parquet_set_rows(files: FileSet, name: str, types: dict[str, str], options: 
 def _dataset(files: FileSet, names: list[str], schema: pa.Schema) -> ds.Dataset:
     """Open the Parquet files `names` of `files` as one data set.
 
-    The data set has the columns of `schema`, and the keys of folders such as `year=2024` as columns.
+    Its columns are those of `schema`, and the keys of folders, such as `year` for the folder `year=2024`.
     """
     import pyarrow.dataset as ds  # noqa: PLC0415 (imports pandas, which a single file does not need)
 
@@ -121,7 +128,7 @@ def batch_rows(
         batches: The batches.
         schema: Schema of the batches.
         name: Name of the manifest for messages.
-        types: Column → type, such as `int64`; filled, before the first row, for all columns but those of URLs, paths,
+        types: Filled before the first row: column → type, such as `int64`, for all columns but those of URLs, paths,
             ids and kinds.
         options: Names of the columns of URLs, ids and kinds (image or video).
 
@@ -159,7 +166,7 @@ def _type_name(arrow_type: pa.DataType) -> str:
 
 
 def _json_column(column: Any) -> list[JSON]:
-    """Return the values of a column as JSON values: dates and times in ISO 8601, bytes in base64."""
+    """Return the values of an Arrow column as JSON values: dates and times in ISO 8601, bytes in base64."""
     if kinds.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if kinds.is_timestamp(column.type):
@@ -174,10 +181,10 @@ def _json_column(column: Any) -> list[JSON]:
 
 
 def _json_value(value: Any) -> JSON:
-    """Convert a value that JSON lacks, or a nested value, to JSON.
+    """Convert a nested value, or a value of a type that JSON lacks, to JSON.
 
-    A nested value becomes an array or object. A date becomes text in ISO 8601, bytes become base64, and any other
-    value, such as a decimal, its text. Inside a nested value, integers, floats and booleans stay as they are.
+    A nested value becomes an array or an object; integers, floats and booleans inside it stay as they are. A date
+    becomes text in ISO 8601, bytes become base64. Any other value, such as a decimal, becomes its text.
     """
     if isinstance(value, (list, dict, tuple)):
         converted: JSON = orjson.loads(orjson.dumps(value, default=_json_value, option=orjson.OPT_NON_STR_KEYS))

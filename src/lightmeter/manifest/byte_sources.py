@@ -1,6 +1,6 @@
 """Reads manifests from a local file, standard input or a URI such as `s3://…`: as bytes, or as numbered lines of text.
 
-Every exception of a library becomes a `ManifestError` that says the file, the line if known, and what to do.
+Every exception of a library becomes a `ManifestError`. It names the file, the line if known, and what to do.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Location:
     """Location of a manifest: local path, glob, URI, or `-` for standard input.
 
     Attributes:
-        text: As the user wrote it.
-        name: Name for messages: `text`, but a URI without credentials and options.
+        text: The location as the user wrote it.
+        name: Name for messages: `text`, but without the credentials and options of a URI.
         path: The local path; None for standard input and URIs.
         is_remote: Whether it is a URI of a file system (`s3://…`, `gs://…`, `file://…`).
-        suffixes: The last two suffixes in lower case, such as `[".csv", ".gz"]`.
+        suffixes: The final one or two suffixes in lower case, such as `[".csv", ".gz"]`.
     """
 
     def __init__(self, source: str | Path) -> None:
@@ -53,7 +53,7 @@ class Location:
 
     @property
     def is_glob(self) -> bool:
-        """Whether the location is a pattern (`photos/*.jpg`, `{00..09}.tar`), and no local file has that exact name."""
+        """Whether the location is a pattern (`photos/*.jpg`, `{00..09}.tar`) and no local file has this exact name."""
         if self.is_remote:
             return _is_pattern(self.uri_path)
         return self.path is not None and _is_pattern(self.text) and not self.path.exists()
@@ -65,7 +65,7 @@ class Location:
 
     @property
     def absolute(self) -> str:
-        """The location as a text that does not depend on the working folder, without the credentials of a URI."""
+        """The location as a text that does not depend on the working folder; credentials in a URI are removed."""
         if self.path is None:
             return mask_credentials(self.text)
         if not self.is_glob or self.path.is_absolute():
@@ -74,10 +74,10 @@ class Location:
 
     @property
     def glob_parts(self) -> tuple[str, list[tuple[str, ...]]]:
-        """A glob's folder before the first wildcard, and the patterns after it, split at `/`.
+        """The folder of a glob that precedes the first wildcard, and the patterns that follow, each split at `/`.
 
         The glob `a/b*/*.jpg` gives `a` and the pattern (`b*`, `*.jpg`). Braces give several patterns: `a/{x,y}.tar`
-        gives `a` and the patterns (`x.tar`,) and (`y.tar`,). The folder of a URI keeps the options of the URI.
+        gives `a` and the patterns (`x.tar`,) and (`y.tar`,). If the glob is a URI, the folder keeps the URI's options.
         """
         if self.is_remote:
             scheme, _, path = self.uri_path.partition("://")
@@ -91,14 +91,14 @@ class Location:
 
     @property
     def folder(self) -> Path | None:
-        """The folder that relative paths in the manifest start from; None if the location is a URI."""
+        """The folder to which relative paths in the manifest refer; None if the location is a URI."""
         if self.path is not None:
             return self.path.absolute().parent
         return Path.cwd() if self.is_stdin else None
 
 
 def _uri_parts(uri: str) -> tuple[str, PurePosixPath]:
-    """Return a URI without credentials and options (such as `?region=…`), and the path in the URI."""
+    """Return a URI without its credentials and options (such as `?region=…`), and the path in the URI."""
     masked = mask_credentials(uri)
     try:
         parts = urlsplit(masked)
@@ -108,7 +108,7 @@ def _uri_parts(uri: str) -> tuple[str, PurePosixPath]:
 
 
 def _is_pattern(text: str) -> bool:
-    """Whether a path has wildcards, or braces as `expand_braces` expands them.
+    """Whether a path has wildcards, or braces that `expand_braces` expands.
 
     A URI must be given without its options, because the `?` before them would count as a wildcard.
     """
@@ -116,7 +116,7 @@ def _is_pattern(text: str) -> bool:
 
 
 def expand_braces(pattern: str) -> Iterator[str]:
-    """Yield a pattern with each choice of its braces: `{a,b}`, or a range of numbers such as `{000..010}`."""
+    """Yield `pattern` once for each choice of its braces, `{a,b}` or a range of numbers such as `{000..010}`."""
     found = _BRACES.search(pattern)
     if found is None:
         yield pattern
@@ -131,7 +131,7 @@ def expand_braces(pattern: str) -> Iterator[str]:
 
 
 class HashingReader(io.RawIOBase):
-    """Stream that reads from the stream `raw` and computes the SHA-256 of the bytes."""
+    """Stream that passes on the bytes of the stream `raw` and computes their SHA-256."""
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
@@ -142,14 +142,14 @@ class HashingReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read bytes of the wrapped stream into `buffer`; return how many were read, 0 at the end."""
+        """Read bytes of the stream `raw` into `buffer`; return how many were read, 0 at the end."""
         chunk = self._raw.read(len(buffer))
         self._digest.update(chunk)
         buffer[: len(chunk)] = chunk
         return len(chunk)
 
     def finish(self) -> str:
-        """Read the wrapped stream to its end; return the SHA-256 of all its bytes, in hexadecimal digits."""
+        """Read the stream `raw` to its end; return the SHA-256 of all its bytes, in hexadecimal digits."""
         while self.read(CHUNK_BYTES):
             pass
         return self._digest.hexdigest()
@@ -159,7 +159,7 @@ class HashingReader(io.RawIOBase):
 def open_raw(location: Location, stdin: IO[bytes] | None = None) -> Iterator[Any]:
     """Open a manifest for reading its stored bytes, without decompression; a context manager that yields the stream.
 
-    If the location is standard input, `stdin` is the stream, by default the standard input of the process.
+    If the location is standard input, `stdin` is the stream to read; None means the standard input of the process.
 
     Raises:
         ManifestError: the file is missing or not readable.
@@ -185,10 +185,10 @@ def remote_file_system(location: Location, uri: str = "") -> tuple[Any, str]:
 
     Args:
         location: The manifest, for messages.
-        uri: The URI to open; empty for that of `location`.
+        uri: The URI to open; empty means the URI of `location`.
 
     Raises:
-        ManifestError: the scheme is unknown, http or https, or needs a package or environment variable that is missing.
+        ManifestError: the scheme is unknown, is http or https, or needs a missing package or environment variable.
     """
     if location.text.partition("://")[0].lower() in {"http", "https"}:
         raise cannot_open(location, ValueError("a manifest is not read over HTTP: download it first"))
@@ -199,19 +199,19 @@ def remote_file_system(location: Location, uri: str = "") -> tuple[Any, str]:
 
 
 def cannot_open(location: Location, error: Exception) -> ManifestError:
-    """Return the error for a location that cannot be opened or read."""
+    """Return the error for a location that cannot be opened or read because of `error`."""
     if isinstance(error, FileNotFoundError):
         return ManifestError(f"{location.name}: there is no such file", hint="Check the manifest's path.")
     return ManifestError(f"{location.name}: it cannot be opened: {error}")
 
 
 def decompress(raw: io.RawIOBase, location: Location) -> io.BufferedReader | gzip.GzipFile:
-    """Return a buffered stream of `raw`, decompressed if the name of its file or its first two bytes say gzip.
+    """Return a buffered stream of `raw`; it decompresses if the file's name or its first two bytes show gzip.
 
-    `location` is the location of that file.
+    `location` is the location of the file.
 
     Raises:
-        ManifestError: the content is Parquet under another name or on standard input, or cannot be read.
+        ManifestError: the content is Parquet under another name or on standard input, or it cannot be read.
     """
     stream: io.BufferedReader = io.BufferedReader(raw, CHUNK_BYTES)
     try:
@@ -229,11 +229,11 @@ def decompress(raw: io.RawIOBase, location: Location) -> io.BufferedReader | gzi
 
 
 class LineReader:
-    """Iterator over numbered lines of UTF-8 text, each with its line end, in bounded memory.
+    """Iterator over the numbered lines of UTF-8 text, each with its line end, in bounded memory.
 
     Attributes:
         name: The manifest's name, for messages.
-        number: Number of the last line that was returned, from 1; 0 before the first.
+        number: Number, from 1, of the line returned most recently; 0 before the first line.
     """
 
     def __init__(self, stream: io.BufferedReader | gzip.GzipFile, name: str) -> None:
@@ -246,13 +246,16 @@ class LineReader:
         """Yield the remaining lines of the text file, each with its line end.
 
         Raises:
-            ManifestError: the file is not UTF-8, is broken gzip, has a very long line, or cannot be read further.
+            ManifestError: the file is not UTF-8, is broken gzip, has a line over 16 MiB, or cannot be read further.
         """
         while line := self._next_line():
             yield line
 
     def first(self) -> str:
-        """Return the next line that is not blank; the iterator returns it again. Return `""` if there is none."""
+        """Return the next line that is not blank, without consuming it; return `""` if there is none.
+
+        Blank lines before it are consumed.
+        """
         for line in self:
             if line.strip():
                 self.push_back([line])
@@ -260,7 +263,7 @@ class LineReader:
         return ""
 
     def push_back(self, lines: Sequence[str]) -> None:
-        """Put lines back that were read from this file: the iterator returns them next, in the given order."""
+        """Put back lines that were read from this file: the iterator returns them next, in the given order."""
         self._pushed_back.extend(reversed(lines))
         self.number -= len(lines)
 
@@ -269,7 +272,7 @@ class LineReader:
         return self._read(self._stream.peek, 64)
 
     def read_all(self, max_bytes: int) -> bytes:
-        """Return all bytes of the text; if there are more than `max_bytes`, only somewhat more than `max_bytes`.
+        """Read the text to its end, or until more than `max_bytes` have been read; return the bytes.
 
         Call this before any line is read.
         """
@@ -280,9 +283,9 @@ class LineReader:
         return b"".join(chunks)
 
     def error(self, message: str, *, hint: str = "", line: int | None = None) -> ManifestError:
-        """Return an error whose message begins with the file's name and `line` (default: the last line read).
+        """Return an error whose message begins with the file's name and a line number.
 
-        `hint` says what the user can do.
+        `line` is the line number; None means that of the line read most recently. `hint` says what the user can do.
         """
         return ManifestError(f"{self.name}:{max(line or self.number, 1)}: {message}", hint=hint)
 

@@ -1,7 +1,7 @@
-"""Canonical form of URLs, for duplicate detection and ids.
+"""Canonical form of URLs, by which duplicates are found and ids are made.
 
-Only the equivalences of RFC 3986 are used (sections 6.2.2, syntax, and 6.2.3, scheme). Any other difference, such as
-the order of the query, may lead to another picture.
+Two URLs have the same canonical form only if RFC 3986 calls them equivalent (sections 6.2.2, syntax, and 6.2.3,
+scheme). With any other difference, such as the order of the query, they may lead to different pictures.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _FORBIDDEN: Final = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 def canonical_url(url: str) -> str:
     """Return the canonical form of an http or https URL; a canonical URL is returned unchanged.
 
-    Scheme and host are in lower case (IDNA, UTS 46); default port, fragment and empty query are dropped; dot segments
-    are resolved; an empty path becomes `/`; percent-encoding is used only where it is needed, with capital digits. The
-    parameters of the query keep their order.
+    In a canonical URL, scheme and host are in lower case (IDNA, UTS 46). Default port, fragment and empty query are
+    dropped. Dot segments are resolved, and an empty path becomes `/`. Percent-encoding is used only where it is needed,
+    with capital digits. The parameters of the query keep their order.
 
     Raises:
         ValueError: the URL cannot be fetched; the message says why, such as "it has no scheme".
@@ -45,7 +45,7 @@ def canonical_url(url: str) -> str:
 
 
 def is_url(text: str) -> bool:
-    """Whether a text is an http or https URL that can be fetched; outer white space does not matter."""
+    """Whether a text is an http or https URL that can be fetched; white space around it is ignored."""
     try:
         canonical_url(text.strip())
     except ValueError:
@@ -77,7 +77,7 @@ def _canonicalize(url: str) -> str:
 
 
 def _canonical_host(host: str) -> str:
-    """Return the host in lower case, IDNA-encoded, IPv6 in its short form; raise ValueError with the reason."""
+    """Return a host in lower case, IDNA-encoded, IPv6 in its short form; raise ValueError if it is invalid."""
     if not host:
         raise ValueError("it names no host")
     if ":" in host:

@@ -1,6 +1,6 @@
-"""CSV and TSV records: one line each, or several if a quoted field holds line breaks.
+"""CSV and TSV records: a record is one line, or several if a quoted field holds line breaks.
 
-Without a check, an unclosed quote would turn the rows after it into one field. A quote counts as unclosed if
+If a quote is not closed, the rows after it would become part of one field. To find that, a quote counts as unclosed if
 
 - the file ends before it is closed, or
 - a line inside the field looks like a row: parsed alone, it has as many fields as the header, and its quoted part has
@@ -23,7 +23,7 @@ from lightmeter.manifest.item import MEDIA_SUFFIXES
 from lightmeter.manifest.row_parser import ReadOptions, column_roles
 
 MAX_RECORD_CHARS: Final = 1024 * 1024
-"""Longest record, in characters after its first line. The module `csv` limits one field to 131,072 characters."""
+"""Longest record, in characters that follow its first line. The module `csv` limits one field to 131,072 characters."""
 
 _QUOTED_PART: Final = re.compile(r'(?:[^"]|"")*')  # in a line inside a quoted field: up to the closing quote
 
@@ -36,8 +36,8 @@ class UnterminatedQuote(Exception):
     """Error for a quote in a CSV file that is opened and not closed.
 
     Attributes:
-        line: Line number of the quote, from 1.
-        consumed: The lines from the start of the record to where the search for the closing quote ended.
+        line: Number, from 1, of the line with the quote.
+        consumed: The lines read in search of the closing quote, from the start of the record on.
     """
 
     def __init__(self, reason: str, line: int, consumed: list[str]) -> None:
@@ -55,7 +55,7 @@ class RecordReader:
         options: Names of the columns of URLs, ids and kinds (image or video).
 
     Attributes:
-        header: Column names; None until the header has been read.
+        header: Column names, which the caller sets after it has read the first record; None before that.
     """
 
     def __init__(self, lines: LineReader, delimiter: str, options: ReadOptions) -> None:
@@ -69,11 +69,11 @@ class RecordReader:
         self._reader = self._new_reader()
 
     def read(self) -> list[str] | None:
-        """Return the fields of the next record, an empty list for a blank line; None at the end.
+        """Return the fields of the next record; an empty list for a blank line, None at the end of the file.
 
         Raises:
-            UnterminatedQuote: a quote is not closed; the next call reads after the lines in `consumed` of the error.
-            BrokenRecord: the next line is invalid CSV; the next call reads the line after it.
+            UnterminatedQuote: a quote is not closed; the next call continues after the error's `consumed` lines.
+            BrokenRecord: the next line is invalid CSV; the next call continues with the line after it.
             ManifestError: the file cannot be read further.
         """
         self._consumed, self._chars, self._unclosed_reason = [], 0, None
@@ -92,7 +92,7 @@ class RecordReader:
         return csv.reader(self._lines_for_csv(), delimiter=self._delimiter, strict=True)
 
     def _lines_for_csv(self) -> Iterator[str]:
-        """Yield the file's lines to the parser of Python's module `csv`; stop where a quote counts as unclosed."""
+        """Yield lines to the parser of Python's module `csv`; end before a line that shows that a quote is unclosed."""
         for line in self._lines:
             self._consumed.append(line)
             if len(self._consumed) > 1 and (reason := self._reject_reason(line)):
@@ -124,7 +124,7 @@ def _is_media_name(text: str) -> bool:
 
 
 def opening_line(lines: Sequence[str], delimiter: str) -> int:
-    """Return the index (from 0) of the line in which the last quoted field begins; 0 if no field is quoted.
+    """Return the index (from 0) of the line in which the final quoted field begins; 0 if no field is quoted.
 
     `lines` are the lines of one CSV record.
     """
@@ -141,9 +141,9 @@ def opening_line(lines: Sequence[str], delimiter: str) -> int:
 
 
 def split_line(line: str, delimiter: str, *, strict: bool = False) -> list[str]:
-    """Return the fields of one line, parsed without the other lines; an empty list if it is invalid CSV.
+    """Return the fields of one line, parsed without the other lines; an empty list if the line is invalid CSV.
 
-    If `strict`, an unclosed quote is invalid; otherwise the field ends with the line.
+    If `strict`, a line with an unclosed quote is invalid; otherwise the quoted field ends with the line.
     """
     try:
         return next(csv.reader([line], delimiter=delimiter, strict=strict), [])

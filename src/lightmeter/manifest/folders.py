@@ -1,8 +1,8 @@
-"""Folders and globs as manifests: each media file is a row, or the rows of all Parquet files or tars are read in order.
+"""Folders and globs as manifests: each media file is a row; or rows are read from all Parquet files, or from all tars.
 
 A folder is searched recursively, a glob only where it contains `**`. The search skips hidden files and folders,
-symbolic links to folders, output folders of runs, files that are neither media nor Parquet, and in a Parquet data set
-names that begin with `_`. Files are ordered by their relative paths, compared as text with `/` between the parts.
+symbolic links to folders, output folders of runs, and files of other types; also Parquet files if a part of their path
+begins with `_`. Files are ordered by their relative paths, compared as text with `/` between the parts.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class FileSet:
     """Files that together are one manifest: pictures and videos, Parquet files, or WebDataset tars.
 
     Attributes:
-        kind: `media`: each file is a row; `parquet`, `tar`: each file holds rows.
-        base: Folder that the names are relative to: an absolute path, or a path on `filesystem`.
-        list_names: Returns the names of the files in order; each call searches the file system again.
-        filesystem: A file system of `pyarrow.fs`; None for the local one.
+        kind: What the files are. `media`: each file is a row. `parquet` or `tar`: each file holds rows.
+        base: Folder that contains the files: an absolute local path, or a path on `filesystem`.
+        list_names: Returns the files' paths relative to `base`, in order; each call searches the file system again.
+        filesystem: A file system of `pyarrow.fs`; None for the local file system.
         base_uri: URI of `base`, with its options; empty for the local file system.
     """
 
@@ -55,20 +55,23 @@ class FileSet:
     base_uri: str = ""
 
     def media_rows(self) -> Iterator[tuple[RawRow, bytes]]:
-        """Yield for each media file its row (name as `path`), and its name, size and change time as bytes to hash."""
+        """Yield for each media file its row, and bytes to hash: name, size and modification time.
+
+        The row holds the file's name in the cell `path`.
+        """
         for name in self.list_names():
             yield _media_row(name), self._state(name)
 
     def archives(self) -> Iterator[tuple[str, str]]:
-        """Yield for each tar its name, and its absolute path or URI."""
+        """Yield for each tar its name relative to `base`, and its absolute path or URI."""
         for name in self.list_names():
             yield name, child_uri(self.base_uri, name) if self.base_uri else f"{self.base}/{name}"
 
     def digest(self) -> str:
-        """Return one SHA-256 of all files of the manifest, in hexadecimal digits.
+        """Return one SHA-256 for all files of the manifest, in hexadecimal digits.
 
-        For media files and tars, it covers names, sizes and modification times, but not contents, because a folder may
-        hold terabytes. For Parquet files, it covers names, sizes and contents.
+        Of Parquet files, names, sizes and contents are hashed. Of media files and tars, names, sizes and modification
+        times are hashed, but no contents, because a folder may hold terabytes.
         """
         digest = sha256()
         if self.kind != "parquet":
@@ -113,7 +116,7 @@ def _media_row(name: str) -> RawRow:
 def stored_digest(location: Location) -> str:
     """Return the SHA-256 of a manifest in a file or folder, in hexadecimal digits.
 
-    For a single manifest file, its bytes are hashed; for a folder or a glob, all its files (`FileSet.digest`).
+    Of a manifest file, such as CSV, the bytes are hashed. For a folder, glob, media file or tar, see `FileSet.digest`.
 
     Raises:
         ManifestError: the manifest is missing or not readable.
@@ -128,7 +131,7 @@ def stored_digest(location: Location) -> str:
 
 
 def file_set(location: Location) -> FileSet | None:
-    """Return the files of a folder, glob, media file or tar; None for another file, such as CSV, and standard input.
+    """Return the files of a folder, glob, media file or tar; None for other files, such as CSV, and standard input.
 
     Raises:
         ManifestError: no file matches a glob; the files are both media and Parquet; no file is media, Parquet or a tar;
@@ -158,7 +161,7 @@ def file_set(location: Location) -> FileSet | None:
 
 
 def _remote_files(location: Location) -> FileSet | None:
-    """Return the files of a remote folder, glob or tar; None for another remote file, such as CSV."""
+    """Return the files of a remote folder, glob or tar; None for any other remote file, such as CSV."""
     from pyarrow import fs  # noqa: PLC0415 (Arrow only where needed)
 
     if location.is_glob:
@@ -208,7 +211,7 @@ def _check_tar(location: Location) -> None:
 def _select_files(location: Location, found: FileSet) -> FileSet:
     """Return those of `found`, the files of the folder or glob `location`, that make up a manifest.
 
-    These are the Parquet files, the pictures and videos, or, if there are neither, the tars.
+    These are the Parquet files, or the pictures and videos. If there are neither, these are the tars.
 
     Raises:
         ManifestError: the files are both media and Parquet; no file is media, Parquet or a tar; the files are images
@@ -272,9 +275,14 @@ def _is_parquet(name: str) -> bool:
 
 
 def _list_files(folder: Path, base: Path, max_depth: int | None = None) -> Iterator[str]:
-    """Yield the sorted paths, relative to `base`, of all files in `folder`, `max_depth` levels deep (None: all).
+    """Yield the sorted paths, relative to `base`, of the files in `folder` and its subfolders.
 
     Hidden files and folders (`.name`), links to folders, and subfolders that contain a journal are left out.
+
+    Args:
+        folder: The folder to search.
+        base: The paths are relative to this folder, which is `folder` or above it.
+        max_depth: Number of levels to search, 1 for `folder` alone; None means all levels.
     """
     with os.scandir(folder) as entries:
         found = sorted((f"{entry.name}/" if entry.is_dir() else entry.name, entry.is_symlink()) for entry in entries)
@@ -290,9 +298,9 @@ def _list_files(folder: Path, base: Path, max_depth: int | None = None) -> Itera
 
 
 def _list(base: Path, patterns: list[tuple[str, ...]]) -> Iterator[str]:
-    """Yield the sorted paths, relative to `base`, of files below it that are no deeper than `patterns` can match.
+    """Yield the sorted paths, relative to `base`, of the files below it that are no deeper than `patterns` can match.
 
-    The files need not match. `patterns` are globs relative to `base`, each split at `/`.
+    Files that do not match are yielded too. `patterns` are globs relative to `base`, each split at `/`.
     """
     if base.is_dir():
         is_deep = any("**" in pattern for pattern in patterns)
@@ -300,10 +308,10 @@ def _list(base: Path, patterns: list[tuple[str, ...]]) -> Iterator[str]:
 
 
 def _glob_files(patterns: list[tuple[str, ...]], names: _Names) -> Iterator[str]:
-    """Yield the paths returned by the function `names` that match one of the glob `patterns` (each split at `/`).
+    """Yield those paths returned by the function `names` that match one of the glob `patterns` (each split at `/`).
 
-    Without wildcards, as in `{a,b}.tar`, the patterns themselves are the paths, whether the files exist or not:
-    reading a missing file then fails with an error.
+    If the patterns have no wildcards, as in `{a,b}.tar`, yield the patterns themselves as paths, whether the files
+    exist or not: then reading a missing file raises an error.
     """
     if not any(glob.has_magic(part) for pattern in patterns for part in pattern):
         yield from ("/".join(pattern) for pattern in patterns)
@@ -317,7 +325,7 @@ def _glob_files(patterns: list[tuple[str, ...]], names: _Names) -> Iterator[str]
 def _matches_pattern(parts: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
     """Whether the path `parts` matches the glob `patterns`, both split at `/`.
 
-    `**` matches any folders, and as the last part also files.
+    `**` matches any number of folders; as the final part of the glob, it also matches files.
     """
     if not patterns:
         return not parts

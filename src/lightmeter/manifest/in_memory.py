@@ -13,9 +13,10 @@ from lightmeter.manifest.row_parser import RawRow
 
 
 def sequence_rows(source: Iterable[Any]) -> Iterator[RawRow]:
-    """Yield a manifest row for each element of `source`: a string is a URL, a `Path` a path, a mapping holds the cells.
+    """Yield a manifest row for each element of `source`.
 
-    An element of another type gives a row whose `problem` says that it cannot be analyzed.
+    A string is a URL, an object such as `Path` is a path, and a mapping holds the cells of a row. An element of another
+    type gives a row whose `problem` says that it cannot be analyzed.
     """
     for entry in source:
         if isinstance(entry, str):
@@ -37,7 +38,7 @@ def column_values(source: Any) -> Iterable[Any] | None:
 
 
 def _plain_value(value: Any) -> JSON:
-    """Convert a Python value to JSON: NaN to None, numpy values to Python values, unknown types to strings."""
+    """Convert a Python value to JSON: NaN to None, numpy values to Python values, any unknown type to a string."""
     plain: JSON
     match value:  # the order matters: True is an int
         case None | bool():
@@ -60,5 +61,5 @@ def _plain_value(value: Any) -> JSON:
 
 
 def _text(value: Any) -> str:
-    """Return `str(value)`; characters that UTF-8 cannot encode (lone surrogates) become question marks."""
+    """Return `str(value)` with question marks for characters that UTF-8 cannot encode (lone surrogates)."""
     return str(value).encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""Manifest row: the picture or video to analyze, its stable id, and the problem if it cannot be analyzed."""
+"""Manifest row: the picture or video to analyze, its stable id, and, if it cannot be analyzed, the problem."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ MEDIA_KINDS: Final[tuple[MediaKind, ...]] = ("image", "video")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One row of a manifest; a row that cannot be analyzed is an item with a problem, never an exception.
+    """One row of a manifest. A row that cannot be analyzed does not raise an exception: it is an item with a `problem`.
 
     Attributes:
         seq: Position in the manifest, from 0; blank lines and comments are not counted.
-        item_id: The row's own `id` as text, else `stable_id` of the canonical URL or path. Rows with the same URL
-            have the same `item_id`; the planner makes the ids unique later.
+        item_id: The row's own `id` as text; if it has none, `stable_id` of its canonical URL or path. Then rows with
+            the same URL have the same `item_id`; the planner makes the ids unique later.
         url: URL or path as written in the manifest, without surrounding white space.
         path: Absolute path of a local file, or `TarMember.path` of a file in a tar; None for a URL.
-        kind: `image` or `video`, as the row's column `kind` says; None if it says nothing.
-        extra: Cells of all columns but those of the URL, path, id and kind, unchanged, by column name.
+        kind: `image` or `video`, if the row's column `kind` says so; else None.
+        extra: Column → cell, unchanged, for all columns but those of the URL, path, id and kind.
         problem: Why this row cannot be analyzed, as a sentence; None if it can.
         has_own_id: Whether `item_id` is the row's own `id` from the manifest.
     """
@@ -44,8 +44,8 @@ class Item:
 
 
 def stable_id(identity: str) -> str:
-    """Return the id of a row without its own id: 16 hex digits of BLAKE2b over `identity`, its canonical URL or path.
+    """Return the id of a row that has no own id: 16 hex digits of BLAKE2b over `identity`, its canonical URL or path.
 
-    An id has 64 bits: among a million items, two share an id with a probability of 3e-8.
+    An id has 64 bits: the probability that any two of a million items share an id is 3e-8.
     """
     return blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

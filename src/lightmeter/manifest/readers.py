@@ -39,12 +39,12 @@ class ArrowStream(Protocol):
     """Type of all tables that Arrow can read through `__arrow_c_stream__`, such as pandas and Polars DataFrames."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Return the table as a stream of Arrow data, a capsule of the Arrow PyCapsule interface."""
+        """Return the table as a stream of Arrow data: a capsule of the Arrow PyCapsule interface."""
         ...
 
 
 def location_of(source: object) -> Location | None:
-    """Return the location of the manifest `source`, a path, a URI or `-`; None if it is in memory, such as a list."""
+    """Return the location of a manifest given by path, URI or `-`; None if it is in memory, such as a list."""
     if isinstance(source, str | Path):
         return Location(source)
     return Location(Path(source)) if isinstance(source, PathLike) else None
@@ -53,7 +53,8 @@ def location_of(source: object) -> Location | None:
 def digest_of(source: ManifestSource, options: ReadOptions = _DEFAULTS) -> str:
     """Return the SHA-256 of a manifest, equal to `ManifestReader.sha256`.
 
-    Files are hashed without parsing their rows. The rows of other manifests are read with `options`.
+    Files are hashed without parsing their rows. Standard input and manifests in memory are read row by row with
+    `options`.
 
     Raises:
         ManifestError: the manifest cannot be read.
@@ -67,21 +68,27 @@ def digest_of(source: ManifestSource, options: ReadOptions = _DEFAULTS) -> str:
 
 
 ManifestSource: TypeAlias = "str | PathLike[str] | Sequence[str | PathLike[str] | Mapping[str, Any]] | ArrowStream"
-"""A file, a folder, a glob, a URI or `-` (standard input); a list of URLs, `Path`s or dicts; a DataFrame, a Series."""
+"""What a manifest may be given as.
+
+A text or path names a file, folder, glob, URI or `-` (standard input). A list has URLs, `Path`s or dicts. A DataFrame
+or a Series is a table.
+"""
 
 
 class ManifestReader:
-    """Iterable over the items of a manifest; each iteration reads it again (standard input only once).
+    """Iterable over the items of a manifest; each iteration reads the manifest again (standard input only once).
 
-    Formats: `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.json` (one array), `.txt`, each also with `.gz`, and `.parquet`. In
-    a folder or a glob of pictures and videos, each file is a row. Of Parquet files in a folder or a glob, the rows of
-    all are read in order, and the key of a folder such as `year=2024` is a column. Of WebDataset tars, the pictures and
-    videos of each sample are rows (`tar_samples`).
+    A file may be `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.json` (one array) or `.txt`, each also with `.gz`; or
+    `.parquet`.
+
+    A folder or a glob is read by the type of its files. If they are pictures and videos, each file is a row. If they
+    are Parquet files, the rows of all files are read in order, and the key of a folder such as `year=2024` is a column.
+    If they are WebDataset tars, each picture or video of a sample is a row (`tar_samples`).
 
     Args:
         source: The manifest: path of a file or folder, glob, URI, or `-` (standard input); list of URLs, `Path`s or
             dicts; DataFrame or Series.
-        stdin: Stream to read if `source` is `-`; by default the standard input of the process.
+        stdin: Stream to read if `source` is `-`; None means the standard input of the process.
         options: Names of the columns of URLs, ids and kinds (image or video); treatment of unclosed quotes.
 
     Attributes:
@@ -101,25 +108,25 @@ class ManifestReader:
 
     @property
     def extra_types(self) -> dict[str, str]:
-        """Types of the extra columns (all but URL, path, id and kind), by name.
+        """Column → type, for the extra columns: all but those of the URL, path, id and kind.
 
-        Types: `string`, `int64`, `uint64`, `double`, `bool`, `date`, `timestamp`, `timestamp_utc`, `json`. CSV,
-        TSV, Parquet and DataFrames declare them, so they are known from the first item on. In JSON lines and lists of
-        dicts, where each row may add columns, they cover the rows that were read so far.
+        A type is `string`, `int64`, `uint64`, `double`, `bool`, `date`, `timestamp`, `timestamp_utc` or `json`. The
+        types of CSV, TSV, Parquet and DataFrames are known from the first item on. In JSON lines and lists of dicts,
+        each row may add columns, so the result covers only the rows that were read so far.
         """
         return {name: "string" if kind == "null" else kind for name, kind in self._types.items()}
 
     @property
     def stored_at(self) -> str | None:
-        """The absolute path or URI of the manifest; None if it is in memory or comes from standard input."""
+        """The absolute path or URI (without credentials) of the manifest; None if it is in memory or standard input."""
         return None if self._location is None or self._location.is_stdin else self._location.absolute
 
     @property
     def sha256(self) -> str:
         """SHA-256 of the manifest, in hexadecimal digits.
 
-        The bytes of a file are hashed, the rows of a list or a DataFrame as JSON lines, and the files of a folder or a
-        glob as `FileSet.digest` says.
+        Of a file, the bytes are hashed; of a list or a DataFrame, the rows as JSON lines. For a folder or a glob, the
+        value is `FileSet.digest`.
 
         Raises:
             RuntimeError: the manifest was not read to its end yet.
@@ -132,7 +139,7 @@ class ManifestReader:
         """Yield the rows of the manifest as items, from the first row on.
 
         Raises:
-            ManifestError: the manifest cannot be read, or not to its end.
+            ManifestError: the manifest cannot be read, or cannot be read to its end.
         """
         self._types.clear()
         self._sha256 = None
@@ -141,7 +148,7 @@ class ManifestReader:
             yield make_item(seq, row, folder, self._options)
 
     def _folder_and_rows(self) -> tuple[Path | None, Iterator[RawRow]]:
-        """Return the folder that relative paths of the manifest start from (None if remote), and its rows."""
+        """Return the folder to which relative paths in the manifest refer (None if remote), and the manifest's rows."""
         if self._location is None:
             return Path.cwd(), self._memory_rows()
         files = file_set(self._location)
@@ -150,9 +157,9 @@ class ManifestReader:
         return None if files.filesystem else Path(files.base), self._rows_of_files(files, self._location)
 
     def _rows_of_files(self, files: FileSet, location: Location) -> Iterator[RawRow]:
-        """Yield one row for each media file of a folder or glob, or the rows of its Parquet files or tars.
+        """Yield a row for each media file of the folder or glob `location`, or the rows of its Parquet files or tars.
 
-        After the last row, set the property `sha256` to `FileSet.digest`. `location` is the folder or glob.
+        After the last row, the property `sha256` is set to `FileSet.digest`.
         """
         try:
             if files.kind == "media":
@@ -185,7 +192,7 @@ class ManifestReader:
         self._sha256 = stored
 
     def _stored_rows(self, location: Location) -> Iterator[RawRow]:
-        """Yield the rows of a manifest file or of standard input; after the last row, set `sha256`."""
+        """Yield the rows of a manifest file or of standard input; after the last row, set the property `sha256`."""
         file_format = self._format(location)
         with open_raw(location, self._stdin) as opened:
             raw = HashingReader(opened)
@@ -251,7 +258,7 @@ class ManifestReader:
         return self._typed_rows(sequence_rows(cast("Any", self._source).to_dict("records")))
 
     def _typed_rows(self, rows: Iterator[RawRow]) -> Iterator[RawRow]:
-        """Yield `rows`, whose columns may differ, and record the types of the extra columns for `extra_types`.
+        """Yield `rows`, whose columns may differ, and record the types of their extra columns for `extra_types`.
 
         Raises:
             ManifestError: a column that the user named in the options is in none of the first `_SEARCHED_ROWS` rows.
@@ -270,6 +277,6 @@ class ManifestReader:
             raise missing_column(self.name, missing, columns)
 
     def _must_name_no_column(self) -> None:
-        """Raise ManifestError if the options name a column; called if a manifest has no columns (a list of URLs)."""
+        """Raise ManifestError if the options name a column. Called for manifests without columns (lists of URLs)."""
         if missing := self._options.missing(()):
             raise missing_column(self.name, missing, ())

@@ -1,7 +1,8 @@
 """Converts the cells of a row to an item by the names of its columns. No I/O.
 
 Four column names have a role, in upper or lower case: `url`, `path`, `id` and `kind`. If two columns match one role
-(`URL` and `url`), the first has it. All other columns are extra columns. `ReadOptions` can give roles to other columns.
+(`URL` and `url`), the first column has it. All columns without a role are extra columns. `ReadOptions` can give roles
+to columns of other names.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ class RawRow:
     """One row of a manifest before it is parsed.
 
     Attributes:
-        cells: The values by column name.
-        problem: Why the row cannot be analyzed, such as broken JSON; None if nothing is known.
-        stored_path: The field `path` of the item if no cell holds it, as for a file in a tar; else None.
+        cells: Column → value.
+        problem: Why the row cannot be analyzed, such as broken JSON; None if no problem is known yet.
+        stored_path: For a file in a tar, the value for the field `path` of the item, which no cell holds; else None.
     """
 
     cells: Mapping[str, JSON]
@@ -36,12 +37,12 @@ class ReadOptions:
     """Options for reading a manifest.
 
     Attributes:
-        url_column: Column that names what to analyze, in place of `url` and `path`: a value with a scheme (`://`) is a
-            URL, one without is a path. Columns called `url` or `path` are then extra columns.
-        id_column: Column that holds the ids, in place of `id`.
-        kind_column: Column that holds the kinds (image or video), in place of `kind`.
-        lenient: Whether a CSV or TSV record with an unclosed quote is a row with a problem, after which reading goes on
-            with the next line; otherwise it is an error.
+        url_column: Column that names what to analyze, in place of `url` and `path`. A value with a scheme (`://`) is a
+            URL, a value without is a path. Columns called `url` or `path` are then extra columns. None: not set.
+        id_column: Column that holds the ids; None means the column `id`.
+        kind_column: Column that holds the kinds (image or video); None means the column `kind`.
+        lenient: What happens at an unclosed quote in CSV or TSV. If true, the record becomes a row with a problem, and
+            reading goes on with the next line. If false, an error is raised.
     """
 
     url_column: str | None = None
@@ -51,18 +52,18 @@ class ReadOptions:
 
     @property
     def named(self) -> dict[str, str]:
-        """The column names that the user set, by role: `{"url": "photo_link"}` if only `url_column` is set."""
+        """Role → column name that the user set for it: `{"url": "photo_link"}` if only `url_column` is set."""
         named = {"url": self.url_column, "id": self.id_column, "kind": self.kind_column}
         return {role: name for role, name in named.items() if name is not None}
 
     def missing(self, names: Iterable[str]) -> str | None:
-        """Return the first column that the user set and that is not among `names`, a manifest's columns; else None."""
+        """Return the first column that the user set and that is not in `names`, the manifest's columns; else None."""
         available = list(names)
         return next((wanted for wanted in self.named.values() if _same_name(wanted, available) is None), None)
 
 
 def missing_column(where: str, wanted: str, names: Iterable[str]) -> ManifestError:
-    """Return the error for a column that the user named and that is missing.
+    """Return the error for a column that the user named but the manifest lacks.
 
     Args:
         where: Name of the manifest, and the line if known.
@@ -75,7 +76,7 @@ def missing_column(where: str, wanted: str, names: Iterable[str]) -> ManifestErr
 
 
 def _same_name(wanted: str, names: Iterable[str]) -> str | None:
-    """Return the column named `wanted`, else the first that differs only in case or outer white space."""
+    """Return the column named `wanted`, else the first that differs only in case or outer white space, else None."""
     available = list(names)
     if wanted in available:
         return wanted
@@ -84,10 +85,10 @@ def _same_name(wanted: str, names: Iterable[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ColumnRoles:
-    """Which columns of a manifest hold the URL, the path, the id and the kind (image or video); None for a missing one.
+    """Which columns of a manifest hold the URL, the path, the id and the kind (image or video); None if no column does.
 
     If the user named a column of URLs, `url` and `path` are both that column: each of its values is a URL or a path.
-    All columns without such a role are in `extra`.
+    All columns without a role are in `extra`.
     """
 
     url: str | None
@@ -106,7 +107,7 @@ class ColumnRoles:
 def column_roles(names: tuple[str, ...], options: ReadOptions) -> ColumnRoles:
     """Return which columns hold the URL, path, id and kind (image or video).
 
-    `names` are all columns of a manifest; `options` may say which of them have which role.
+    `names` are all columns of a manifest. `options` may give a role to a column whose name does not show it.
     """
     found = {role: _same_name(wanted, names) for role, wanted in options.named.items()}
     if "url" in found:
@@ -129,7 +130,7 @@ def make_item(seq: int, row: RawRow, folder: Path | None, options: ReadOptions) 
     Args:
         seq: Number of the row, from 0.
         row: The row.
-        folder: Folder that relative paths start from; None if the manifest is not on this machine.
+        folder: Folder to which relative paths refer; None if the manifest is not on this machine.
         options: Names of the columns of URLs, ids and kinds (image or video).
     """
     roles = column_roles(tuple(row.cells), options)
@@ -154,16 +155,16 @@ def make_item(seq: int, row: RawRow, folder: Path | None, options: ReadOptions) 
 def _target(
     roles: ColumnRoles, cells: Mapping[str, JSON], folder: Path | None
 ) -> tuple[str, str | None, str, str | None]:
-    """Read the URL or path of a row; if it has both, the URL counts.
+    """Read the URL or path of a row; if it has both, the path is ignored.
 
     Args:
         roles: Which columns hold the URL and the path.
         cells: Column → value of the row.
-        folder: Folder that relative paths start from; None if the manifest is not on this machine.
+        folder: Folder to which relative paths refer; None if the manifest is not on this machine.
 
     Returns:
-        The URL or path as text, the absolute path of a local file or None, the text from which `stable_id` makes
-        the id, and the problem or None.
+        Four values: the URL or path as text; the absolute path of a local file, or None; the text from which
+        `stable_id` makes the id; the problem, or None.
     """
     is_named = roles.url is not None and roles.url == roles.path
     url = cells.get(roles.url) if roles.url else None
@@ -185,7 +186,7 @@ def _target(
 def _local_path(text: str, folder: Path | None) -> tuple[str | None, str | None]:
     """Return (absolute path, None) for the text of a path cell; (None, reason) if it is not a local path.
 
-    Relative paths start from `folder`; None means that the manifest is not on this machine.
+    Relative paths refer to `folder`; None means that the manifest is not on this machine.
     """
     if "\0" in text or "://" in text:
         return None, "its path is no path of a local file"
@@ -195,7 +196,7 @@ def _local_path(text: str, folder: Path | None) -> tuple[str | None, str | None]
 
 
 def _kind(value: JSON) -> tuple[MediaKind | None, str | None]:
-    """Return (image or video, None) for the cell `value`, (None, problem) if it is invalid, (None, None) if empty."""
+    """Return (image or video, None) for the cell `value`; (None, problem) if it is invalid; (None, None) if empty."""
     text = value.strip().casefold() if isinstance(value, str) else value
     for kind in MEDIA_KINDS:
         if text == kind:
@@ -206,9 +207,10 @@ def _kind(value: JSON) -> tuple[MediaKind | None, str | None]:
 
 
 def observe_types(types: dict[str, str], extra: Iterable[str], cells: Mapping[str, JSON]) -> None:
-    """Widen the column types in `types` where a value of one more row does not fit, such as `int64` to `double`.
+    """Adapt the column types in `types` to one more row: a value that does not fit widens its column's type.
 
-    Types: `bool`, `int64`, `double`, `string`, `json` for lists and objects, and `null` while all values are null.
+    For example, a float changes `int64` to `double`. A type is `bool`, `int64`, `double`, `string`, `json` for lists
+    and objects, or `null` while all values are null.
 
     Args:
         types: Column → type for the rows so far; changed in place.

@@ -1,9 +1,9 @@
 """Media files inside tars: how the journal names them, and how their bytes are read.
 
 The field `path` of an item in a tar is `tar:OFFSET:ARCHIVE#/MEMBER`, for example
-`tar:1024:/data/shard-000.tar#/000123.jpg`. ARCHIVE is an absolute path or a URI without credentials; OFFSET is the
-position of the member's header in it, so that one member is read without the members before it. The paths of all
-other items begin with `/`.
+`tar:1024:/data/shard-000.tar#/000123.jpg`. ARCHIVE is the tar: an absolute path, or a URI without credentials. OFFSET
+is the position of the member's header in the tar, so that a member is read without those before it. The paths of items
+that are not in a tar begin with `/`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from lightmeter.remote_files import open_file_system
 from lightmeter.tempdirs import LockedTempDir
 
 MAX_HEADER_BYTES: Final = 1024 * 1024
-"""Longest extended header of a member that is read."""
+"""Longest extended header of a member, in bytes, that is read; a longer one counts as damage of the tar."""
 
 TAR_ERRORS: Final = (tarfile.TarError, OSError, ValueError, ArithmeticError, LookupError, RecursionError)
-"""What `tarfile` raises for damaged tars; Arrow's errors of remote files are among them."""
+"""All exceptions that `tarfile` raises for damaged tars, and those that Arrow raises for remote files."""
 
 _READ_AHEAD_BYTES: Final = 256 * 1024
 _COPY_BYTES: Final = 1024 * 1024
@@ -43,7 +43,7 @@ class HeaderReader(io.BufferedReader):
         """Return the next `size` bytes.
 
         Raises:
-            tarfile.ReadError: `size` is more than `MAX_HEADER_BYTES`.
+            tarfile.ReadError: `size` is more than `MAX_HEADER_BYTES`, negative or None.
         """
         if size is None or not 0 <= size <= MAX_HEADER_BYTES:
             raise tarfile.ReadError("a header is too long")
@@ -87,20 +87,20 @@ class TarMember:
 
     @classmethod
     def from_path(cls, path: str) -> Self | None:
-        """Return the member that the field `path` of an item names; None for a path of an ordinary file."""
+        """Return the member of a tar that the field `path` of an item names; None if it names an ordinary file."""
         found = _REFERENCE.fullmatch(path)
         return cls(unquote(found[2]), int(found[1]), found[3]) if found else None
 
     @property
     def path(self) -> str:
-        """The member as text, `tar:OFFSET:ARCHIVE#/MEMBER`, for the field `path` of an item; `from_path` reads it."""
+        """The member as text, for the field `path` of an item: `tar:OFFSET:ARCHIVE#/MEMBER`; `from_path` reads it."""
         return f"tar:{self.offset}:{quote(self.archive, safe='/:?=&,+@!$()~*')}#/{self.name}"
 
     def copy_to(self, target: Path) -> None:
-        """Write the member's bytes to the new local file `target`.
+        """Write the member's content to the local file `target`, which must not exist yet.
 
         Raises:
-            OSError: the tar cannot be read, is cut off, or no longer has the member at `offset`.
+            OSError: the tar cannot be read, is cut off, or no longer has the member at `offset`; or `target` exists.
         """
         try:
             with open_archive(self.archive) as (stream, _):
@@ -127,7 +127,9 @@ class TarMember:
 
 @asynccontextmanager
 async def local_file(path: str) -> AsyncIterator[Path]:
-    """Yield the local file for the field `path` of an item; for a member of a tar, a copy that the block's end deletes.
+    """Yield the local file that the field `path` of an item names.
+
+    For a member of a tar, this is a copy, which is deleted at the end of the block.
 
     Raises:
         OSError: the member of the tar cannot be read. An ordinary file is not opened.
@@ -145,7 +147,7 @@ async def local_file(path: str) -> AsyncIterator[Path]:
 def size_and_mtime(path: str) -> tuple[object, ...]:
     """Return size (bytes) and modification time (epoch nanoseconds) of the file or tar that an item's `path` names.
 
-    For a tar at a URI, return a random value instead, so that the tar always counts as changed.
+    For a tar at a URI, return a random value in place of these, so that the tar always counts as changed.
 
     Raises:
         OSError, ValueError: the file cannot be found.

@@ -1,8 +1,9 @@
-"""Reads WebDataset tars: each picture or video of a sample is a row, and its texts are columns.
+"""Reads WebDataset tars: each picture or video of a sample is a row, and the sample's texts are columns of that row.
 
-A sample is a run of members with the same key: the name up to the first dot of its last part. `000123.jpg` and
-`000123.json` are the sample `000123` with the extensions `jpg` and `json`. A member `json`, `txt` or `cls` becomes a
-column of that name: a JSON value, a text, a number. Other members are left out. Only headers and these texts are read.
+A sample consists of consecutive members with the same key. The key is a member's name up to the first dot after its
+last slash, and what follows the dot is the extension. `000123.jpg` and `000123.json` are the sample `000123`. A member
+with the extension `json`, `txt` or `cls` becomes a column of that name: a JSON value, a text, or a number. All other
+members are left out. Only headers and these texts are read.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from lightmeter.manifest.row_parser import RawRow
 from lightmeter.manifest.tar_members import TAR_ERRORS, HeaderReader, TarMember, open_archive
 
 MAX_TEXT_BYTES: Final = 512 * 1024
-"""Longest text of a sample that becomes the value of a column."""
+"""Longest text of a sample, in bytes, that becomes a column's value. A sample with a longer text gets a problem."""
 
 _NAME: Final = re.compile(r"((?:.*/)?[^./][^.]*)\.([^/]+)", re.DOTALL)
 _TEXT_SUFFIXES: Final = (".json", ".txt", ".cls")
@@ -33,9 +34,9 @@ class _Sample:
 
     Attributes:
         key: Common name of the sample's members, without extension.
-        texts: Extension of each text member → its value.
-        media: (extension, member, problem or None) of each picture or video.
-        others: Extensions of all other members.
+        texts: Extension → value, for each member that is a text.
+        media: (extension, member, problem) for each picture or video; the problem is None if nothing is wrong.
+        others: Extensions of the members that are neither text nor media.
         problem: Why no row of the sample can be analyzed; None if nothing is wrong.
     """
 
@@ -72,9 +73,9 @@ def _valid(name: str) -> str:
 
 
 def tar_rows(archive: str, shown: str) -> Iterator[RawRow]:
-    """Yield the rows of a WebDataset tar; the memory does not grow with the tar.
+    """Yield the rows of a WebDataset tar; the memory needed does not grow with the tar.
 
-    A tar that is missing, damaged or cut off gives a row that says so, after the rows before the damage.
+    If the tar is missing, damaged or cut off, the final row says so; the rows before the damage are yielded first.
 
     Args:
         archive: Absolute path or URI of the tar.
@@ -114,7 +115,7 @@ def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     """Yield the members of a tar without keeping them in memory.
 
     Raises:
-        TAR_ERRORS: a header is damaged; the constant lists what `tarfile` may raise then.
+        TAR_ERRORS: a header is damaged; see the constant for the types of exception.
     """
     end = -1
     while (member := tar.next()) is not None:
@@ -126,7 +127,7 @@ def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 
 def _end_problem(stream: HeaderReader, offset: int) -> str | None:
-    """Return a message if a tar has no end mark at `offset`, so that it may be cut off; None if it has the mark."""
+    """Return None if the tar has its end mark at `offset`; else a message that the tar is cut off or damaged."""
     stream.seek(offset)
     block = stream.read(tarfile.BLOCKSIZE)
     if block == bytes(tarfile.BLOCKSIZE):
@@ -154,9 +155,10 @@ def _add(
 
 
 def _value(suffix: str, content: bytes) -> JSON:
-    """Return the value of a text member of a tar: JSON for `.json`, a number for `.cls` if it is one, else the text.
+    """Return the value of a text member of a tar.
 
-    `suffix` is that of the member's name, such as `.json`, and `content` its bytes.
+    `.json` gives the JSON value. `.cls` gives a number if the content is an integer. Everything else gives the text.
+    `suffix` is the suffix of the member's name, such as `.json`, and `content` its bytes.
 
     Raises:
         ValueError: the content is not valid JSON, or not UTF-8.

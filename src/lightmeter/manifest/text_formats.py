@@ -1,6 +1,6 @@
 """Readers of text formats: CSV, TSV, JSON lines, a JSON array, and plain text with one URL a line.
 
-An invalid line becomes a row with a problem; only a file that is invalid as a whole raises an error.
+An invalid line becomes a row with a problem. An error is raised only if the file as a whole is invalid.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _BLANK: Final = codecs.BOM_UTF8 + b" \t\r\n"
 def guess_format(lines: LineReader, options: ReadOptions) -> LineFormat:
     """Return the format of a stream without a file name, by its first characters.
 
-    `[` begins a JSON array, `{` JSON lines, and a header with a column of URLs or paths CSV; anything else is text. The
-    column is named `url` or `path`, or as `options` say.
+    `[` means a JSON array, `{` means JSON lines. If the first line is a header with a column of URLs or paths, the
+    format is CSV; otherwise it is text. That column is named `url` or `path`, or as `options` say.
     """
     if lines.head().lstrip(_BLANK).startswith(b"["):
         return "json"
@@ -43,7 +43,7 @@ def guess_format(lines: LineReader, options: ReadOptions) -> LineFormat:
 
 
 def text_rows(lines: LineReader) -> Iterator[RawRow]:
-    """Yield a row for each line, which is a URL; blank lines and lines that start with `#` are skipped."""
+    """Yield a row for each line; a line is a URL. Blank lines and lines that start with `#` are skipped."""
     for line in lines:
         text = line.strip()
         if text and not text.startswith("#"):
@@ -51,7 +51,7 @@ def text_rows(lines: LineReader) -> Iterator[RawRow]:
 
 
 def jsonl_rows(lines: LineReader) -> Iterator[RawRow]:
-    """Yield a row for each line, which is a JSON object; blank lines are skipped."""
+    """Yield a row for each line; a line is a JSON object. Blank lines are skipped."""
     for line in lines:
         text = line.strip()
         if not text:
@@ -68,7 +68,7 @@ def jsonl_rows(lines: LineReader) -> Iterator[RawRow]:
 
 
 def json_rows(lines: LineReader) -> Iterator[RawRow]:
-    """Yield a row for each element of a JSON array of objects or URLs.
+    """Yield a row for each element of a JSON array; an element is an object or a URL.
 
     Raises:
         ManifestError: the text is not a JSON array, is invalid, or is longer than `MAX_JSON_BYTES`.
@@ -105,13 +105,12 @@ def table_rows(
 ) -> Iterator[RawRow]:
     """Yield the rows of a CSV or TSV file with a header.
 
-    A file of one column whose first line is a URL needs no header. A quoted field may hold line breaks.
+    A file with one column needs no header if its first line is a URL. A quoted field may hold line breaks.
 
     Args:
         lines: The lines of the file.
-        form: The format, which says the possible delimiters.
-        types: Column → type; filled, before the first row, with `string` for all columns but those of URLs, paths, ids
-            and kinds.
+        form: The format, which determines the possible delimiters.
+        types: Filled before the first row: column → `string`, for all columns but those of URLs, paths, ids and kinds.
         options: Names of the columns of URLs, ids and kinds (image or video); whether an unclosed quote is an error.
 
     Raises:
@@ -177,10 +176,10 @@ def _header_error(lines: LineReader, first: str, delimiters: tuple[str, ...], op
 
 
 def _header(records: RecordReader, lines: LineReader, options: ReadOptions) -> list[str]:
-    """Read and return the column names of a CSV file; a third column without a name is `column_3`.
+    """Read and return the column names of a CSV file; if the third column has no name, it is called `column_3`.
 
     Args:
-        records: The records of the file, of which none is read yet.
+        records: The records of the file; none of them has been read.
         lines: The lines of the same file, for errors.
         options: Names of columns that must exist.
 
@@ -203,9 +202,9 @@ def _header(records: RecordReader, lines: LineReader, options: ReadOptions) -> l
 
 
 def _delimiter(line: str, candidates: tuple[str, ...], options: ReadOptions) -> str | None:
-    """Return the first of `candidates` with which `line` is a header with a column of URLs or paths; None without one.
+    """Return the delimiter with which `line` is a header that has a column of URLs or paths; None if there is none.
 
-    The column is named `url` or `path`, or as `options` say.
+    If several of `candidates` fit, it is the first of them. The column is named `url` or `path`, or as `options` say.
     """
     return next(
         (delimiter for delimiter in candidates if column_roles(tuple(split_line(line, delimiter)), options).usable),

@@ -1,1 +1,1 @@
-"""Decodes images and videos: metadata, choice of frames, resizing. No other package imports Pillow or decord."""
+"""Decode images and videos: read metadata, choose frames, shrink, compare and measure pictures."""

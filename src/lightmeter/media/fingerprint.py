@@ -1,8 +1,10 @@
-"""Small copies of pictures ("fingerprints") and a comparison of two, which says whether the pictures look the same.
+"""Small copies of pictures ("fingerprints") and a comparison of two of them: do the pictures look the same?
 
-A perceptual hash finds candidates among millions of pictures; some of them merely have a similar layout. The
-fingerprint holds the luma in 24 x 24 cells and the two chroma channels in 6 x 6 cells each. Two pictures look the same
-if their lumas correlate, also where one is a crop of the other, and their colors agree up to brightness and saturation.
+A perceptual hash finds candidates among millions of pictures, but some candidates merely have a similar layout; the
+comparison of fingerprints rejects those. A fingerprint holds the luma in 24 x 24 cells, and each of the two chroma
+channels in 6 x 6 cells. Two pictures look the same if both their lumas and their colors agree. The lumas agree if they
+correlate, or if one of them correlates with a crop of the other. Differences of brightness and saturation are ignored.
+
 The limits are tuned on 660 photographs and changed copies of them. `tests/bench/precheck/test_near_duplicates.py`
 measures the result.
 """
@@ -23,33 +25,44 @@ _CHROMA: Final = 6
 FINGERPRINT_BYTES: Final = _LUMA**2 + 2 * _CHROMA**2
 
 _MIN_DEVIATION: Final = 8.0
-"""Least standard deviation of the luma, in levels of 256. Blank and nearly blank pictures have less."""
+"""Least standard deviation of the luma (0 to 255) of a picture that gets a fingerprint.
+
+Blank and nearly blank pictures have less, and get none.
+"""
 
 _MIN_CORRELATION: Final = 0.94
+"""Least correlation of the lumas of two photographs that look the same."""
 _MIN_CORRELATION_TO_ALIGN: Final = 0.6
-"""Least correlation of two lumas for which crops are tried; a picture and its crops have more."""
+"""Least correlation of two lumas at which crops are tried. A picture and a crop of it correlate by more."""
 
 _FLAT_LEVELS: Final = 4
+"""A cell of the luma is flat if it differs by less than this (of 255) from its right and its lower neighbor."""
 _MAX_FLAT_SHARE: Final = 0.5
+"""A picture counts as a graphic, not as a photograph, if more than this fraction of its cells are flat."""
 _MIN_CORRELATION_OF_GRAPHICS: Final = 0.9985
-"""Least correlation of the lumas of two graphics that look the same: logos with different words correlate by 0.998.
+"""Least correlation of the lumas of two graphics that look the same.
 
-A picture counts as a graphic if more than half of its cells equal their neighbors.
+Two logos with different words correlate by 0.998, so the limit for photographs is too low for graphics.
 """
 
 _MAX_CHROMA_DIFFERENCE: Final = 3.5
+"""Two pictures have the same colors if their chroma values (0 to 255) differ by at most this on average.
+
+Differences of saturation and a color cast are removed before.
+"""
 _MAX_COLOR_CAST: Final = 8.0
+"""A constant difference between the chroma values of two pictures is ignored up to this many levels (of 255)."""
 _SATURATION: Final = (0.6, 1.6)
-"""Least and greatest factor between the colors of two pictures that look the same."""
+"""Two pictures with the same colors may differ in saturation by a factor in this range."""
 
 _CROP_SIDES: Final = (0.975, 0.95, 0.92)
-"""Sides of the tried crops, as shares of the picture's sides."""
+"""Widths and heights of the crops that are tried, as fractions of the picture's width and height."""
 
 _REDUCING_GAP: Final = 3.0
-"""A much larger picture is first averaged down to three times the size of a grid or more, which is quicker."""
+"""Pillow's `reducing_gap`: a large picture is first averaged down to three times the grid's size or more, for speed."""
 
 _CROP_STEPS: Final = 4
-"""Places along each side that are tried for a crop."""
+"""Number of positions along each side of the picture at which a crop is tried."""
 
 
 def fingerprint(rgb: NDArray[np.uint8]) -> bytes | None:
@@ -67,7 +80,7 @@ def fingerprint(rgb: NDArray[np.uint8]) -> bytes | None:
 def looks_same(first: bytes, second: bytes) -> bool:
     """Whether two pictures with these fingerprints look the same; one may be the other with its edges slightly cropped.
 
-    The result is True for most crops by 2 % or 5 %, and False for most crops by 10 %.
+    If one picture is a crop of the other, the result is True for most crops by 2 % or 5 %, False for most by 10 %.
     """
     lumas, chromas = zip(_channels(first), _channels(second), strict=True)
     if not _has_same_colors(*chromas):
@@ -86,7 +99,7 @@ def _channels(content: bytes) -> tuple[Floats, Floats]:
 
 
 def _normalize(lumas: Floats) -> Floats:
-    """Return each 24 x 24 grid of brightness with mean 0 and norm 1, so that a dot product of two is a correlation."""
+    """Scale 24 x 24 grids of brightness to mean 0 and norm 1, so that the dot product of two is their correlation."""
     centered: Floats = lumas - lumas.mean(axis=(-2, -1), keepdims=True)
     centered /= np.maximum(np.sqrt((centered**2).sum(axis=(-2, -1), keepdims=True)), 1e-6)
     return centered
@@ -98,7 +111,7 @@ def _is_graphic(luma: Floats) -> bool:
 
 
 def _has_same_colors(first: Floats, second: Floats) -> bool:
-    """Whether two pictures' chroma values (cells x 2) agree, apart from saturation, a small color cast and noise."""
+    """Whether two pictures' chroma values (cells x 2) agree; saturation, a small color cast and noise are ignored."""
     centered = first - first.mean(axis=0)
     factor = np.vdot(centered, second - second.mean(axis=0)) / max(float(np.vdot(centered, centered)), 1e-6)
     difference = second - np.clip(factor, *_SATURATION) * first
@@ -107,10 +120,10 @@ def _has_same_colors(first: Floats, second: Floats) -> bool:
 
 
 def _crop_matrices() -> Floats:
-    """Return matrices that cut a part out of a row or column of 24 brightness cells and stretch it to 24 cells.
+    """Return matrices, each of which cuts a part out of a row or column of 24 brightness cells and stretches it to 24.
 
-    The axes of the array: length of the part (index in `_CROP_SIDES`), number of its position (0 to
-    `_CROP_STEPS` - 1), cell of the stretched part, cell of the whole row or column.
+    The axes of the array are: length of the part (index in `_CROP_SIDES`), position of the part (0 to
+    `_CROP_STEPS` - 1), cell of the stretched part, and cell of the whole row or column.
     """
     matrices = []
     for side in _CROP_SIDES:
@@ -124,7 +137,7 @@ _CROPS: Final = _crop_matrices()
 
 
 def _best_crop_correlation(crop: Floats, whole: Floats) -> float:
-    """Return the greatest correlation of the brightness grid `crop` with slightly smaller parts of the grid `whole`."""
+    """Compare the brightness grid `crop` with slightly smaller parts of `whole`; return the greatest correlation."""
     rows = _CROPS @ whole
     crops: Floats = rows[:, :, None] @ _CROPS.swapaxes(-1, -2)[:, None]
     return float((_normalize(crops) * _normalize(crop)).sum(axis=(-2, -1)).max())

@@ -1,8 +1,9 @@
-"""Index of 64-bit hashes that finds all hashes within a Hamming distance of a given one, exactly.
+"""Index of 64-bit hashes. It finds all hashes that differ from a given one in at most a fixed number of bits.
 
 Source: multi-index hashing, M. Norouzi et al., "Fast Search in Hamming Space with Multi-Index Hashing", CVPR 2012. A
-hash consists of four bands of 16 bits. If two hashes differ in at most r bits, the pigeonhole principle says that they
-differ in at most r // 4 bits of one of the bands. So a search looks only at hashes with an equal or nearly equal band.
+hash consists of four bands of 16 bits. If two hashes differ in at most r bits, then by the pigeonhole principle there
+is a band in which they differ in at most r // 4 bits. So a search looks only at hashes of which one band equals or
+nearly equals the same band of the given hash. The result is exact.
 """
 
 from __future__ import annotations
@@ -18,22 +19,25 @@ _BAND_BITS: Final = 16
 _BAND_VALUES: Final = 1 << _BAND_BITS
 
 TAIL_HASHES: Final = 32_768
-"""Number of the newest hashes that are compared one by one; that takes less time than a search in bands."""
+"""Number of hashes that are collected before they are sorted into a block.
+
+A search compares hashes that are not in a block one by one. For so few hashes, this is quicker than a search in bands.
+"""
 
 BYTES_PER_HASH: Final = 24
-"""Memory of one hash in bytes: the hash and its position in the order of each band.
+"""Memory of one hash in bytes: 8 for the hash, and 4 in each of the four bands for its place in the sorted order.
 
-An index that grows needs up to twice as much for a moment.
+While an index grows, it needs up to twice as much for a moment.
 """
 
 
 class HashIndex:
-    """Index of 64-bit hashes in memory that finds those similar to a given hash.
+    """Index of 64-bit hashes in memory that finds the hashes similar to a given one.
 
-    The hashes, at most 2³², are numbered from 0 in the order in which they are added.
+    The index numbers the hashes from 0 in the order in which they are added. It holds at most 2³² hashes.
 
     Args:
-        radius: Most bits in which a found hash differs from the given one.
+        radius: Greatest number of bits in which a found hash may differ from the given one.
     """
 
     def __init__(self, radius: int) -> None:
@@ -47,7 +51,7 @@ class HashIndex:
         return self._count
 
     def add(self, bits: int) -> None:
-        """Add the hash `bits` to the index; hashes are numbered from 0 in the order in which they are added."""
+        """Add the hash `bits`; it gets the next number (the first hash has number 0)."""
         if self._count == len(self._hashes):
             self._hashes = np.concatenate([self._hashes, np.empty_like(self._hashes)])
         self._hashes[self._count] = bits
@@ -56,13 +60,19 @@ class HashIndex:
             self._add_block(self._count - TAIL_HASHES)
 
     def _add_block(self, start: int) -> None:
-        """Make a `_Block` of the hashes from number `start` on, merged with the last blocks that are not longer."""
+        """Sort the hashes from number `start` to the newest into a new `_Block`.
+
+        The preceding blocks that are not longer than the new one become part of it, so that there are few blocks.
+        """
         while self._blocks and self._blocks[-1].length <= self._count - start:
             start = self._blocks.pop().start
         self._blocks.append(_Block(self._hashes[start : self._count], start))
 
     def search(self, bits: int) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
-        """Return the numbers of all hashes within the radius of `bits`, ascending, and their distances in bits."""
+        """Find all hashes that differ from `bits` in at most `radius` bits.
+
+        Return their numbers, ascending, and for each the number of bits in which it differs (its Hamming distance).
+        """
         value = np.uint64(bits)
         tail = self._count - self._count % TAIL_HASHES
         candidates = [block.candidates(value, self._masks) for block in self._blocks]
@@ -76,7 +86,7 @@ class HashIndex:
 
 
 class _Block:
-    """Sorted index of consecutive hashes of a `HashIndex`: for each 16-bit band, the hash numbers by the band's value.
+    """Sorted index of consecutive hashes of a `HashIndex`: for each 16-bit band, hash numbers sorted by its value.
 
     Args:
         hashes: The hashes.
@@ -95,9 +105,9 @@ class _Block:
             self._offsets.append(np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32))
 
     def candidates(self, value: np.uint64, masks: list[NDArray[np.uint16]]) -> NDArray[np.uint32]:
-        """Return which hashes of this block have a 16-bit band that nearly equals the same band of `value`.
+        """Return the numbers of this block's hashes that nearly equal `value` in at least one 16-bit band.
 
-        Each is returned as its number in the whole `HashIndex`. A number may occur several times.
+        The numbers are those in the whole `HashIndex`. A number occurs once for each nearly equal band.
 
         Args:
             value: The hash to search for.
@@ -121,10 +131,11 @@ def _band_values(hashes: NDArray[np.uint64]) -> list[NDArray[np.uint16]]:
 
 
 def _band_masks(radius: int) -> list[NDArray[np.uint16]]:
-    """Return for each of a hash's four 16-bit bands the bit patterns to flip (XOR) to find hashes within `radius` bits.
+    """Return, for each of a hash's four 16-bit bands, the bit patterns to flip (XOR) in order to find near hashes.
 
-    With radius = 4 q + m, two near hashes differ in at most q bits of one of the first m + 1 bands, or in at most q - 1
-    bits of one of the others: else they would differ in (m + 1) (q + 1) + (3 - m) q = radius + 1 bits or more.
+    Near hashes differ in at most `radius` bits. Let radius = 4 q + m. Then two near hashes differ in at most q bits of
+    one of the first m + 1 bands, or in at most q - 1 bits of one of the other bands. Otherwise they would differ in at
+    least (m + 1) (q + 1) + (3 - m) q = radius + 1 bits.
     """
     quotient, remainder = divmod(radius, _BANDS)
     limits = [quotient if band <= remainder else quotient - 1 for band in range(_BANDS)]

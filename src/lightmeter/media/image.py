@@ -1,7 +1,7 @@
 """Decodes untrusted images with Pillow.
 
-Format and size are checked in the header before any pixel is decoded. All exceptions of Pillow are translated. The
-pixel limit is below the one at which Pillow warns of decompression bombs, so such images are refused without a warning.
+Format and size are checked in the header before any pixel is decoded. Every exception of Pillow becomes a `MediaError`.
+The pixel limit is below the one at which Pillow warns of decompression bombs, so larger images are refused first.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from lightmeter.media.media_info import IMAGE_FORMATS, ImageInfo, sniff
 from lightmeter.media.shrink import shrink
 
 MAX_PIXELS: Final = 50_000_000
-"""Number of pixels of the largest image that is decoded: 150 MB as RGB."""
+"""Most pixels of an image that is decoded (150 MB as RGB); a larger image is refused."""
 
 MAX_COUNTED_FRAMES: Final = 10_000
-"""Number of frames of an animation at which counting stops, so that a hostile file cannot waste time."""
+"""Counting the frames of an animation stops at this number, so that a hostile file cannot waste time."""
 
 MAX_READS: Final = 100_000
-"""Number of reads of a file at which decoding stops. Pillow reads each PNG chunk and JPEG marker by itself, in Python:
+"""Decoding fails after this many reads of an image file. Pillow reads each PNG chunk and JPEG marker by itself:
 millions of empty ones would take many seconds. A 20 MB PNG in chunks of 4 KB needs a quarter of the reads."""
 
 MAX_GIF_READS: Final = 10_000
-"""As `MAX_READS`, for GIF: Pillow joins the blocks of a comment in quadratic time, and reads pixels in large parts."""
+"""`MAX_READS` for GIF files: lower, because Pillow takes quadratic time for the blocks of a comment."""
 
 MAX_COUNTED_GIF_BLOCKS: Final = 1_000_000
-"""Number of blocks of a GIF at which counting its frames stops; 20 MB in blocks of full length have 80,000."""
+"""Counting the frames of a GIF stops after this many blocks. A 20 MB file with blocks of full length has 80,000."""
 
 _DECODABLE_FORMATS: Final = [name.upper() for name in IMAGE_FORMATS if name != "avif" or features.check("avif")]
 _WHITE: Final = (255, 255, 255)
@@ -50,21 +50,21 @@ _UPRIGHT: Final = {
 }
 """EXIF orientation (TIFF 6.0 tag 274) → transposition that makes the picture upright."""
 _SIDEWAYS: Final = frozenset({5, 6, 7, 8})
-"""EXIF orientations of pictures whose width and height are swapped."""
+"""EXIF orientations of pictures that are stored lying on a side: upright, their width and height are swapped."""
 
 _REDUCIBLE_MODES: Final = frozenset({"L", "LA", "RGB", "RGBA", "CMYK", "YCbCr"})
-"""Pillow modes that can be shrunk before conversion to RGB, which saves two copies of a large picture."""
+"""Pillow modes in which a picture can be shrunk before it becomes RGB, which saves two copies of a large picture."""
 
 _GRAY_MODES: Final = frozenset({"1", "L", "LA", "I", "I;16", "I;16B", "I;16L", "I;16N"})
 """Pillow modes of pictures that are stored without color."""
 
 _BAND_ROWS: Final = 256
-"""Rows of a 16-bit picture that are converted at a time, to bound memory."""
+"""Number of rows of a 16-bit picture that are converted to 8 bits at a time, which bounds the memory."""
 
 _SHARP: Final = Image.Resampling.LANCZOS
 
 _SOURCE_SIDE: Final = 1024
-"""Least shorter side, in pixels, to which an image is shrunk before transforms: four times that of a model's input."""
+"""`load_views` first shrinks an image, but keeps this many pixels on its shorter side: four times a model's input."""
 
 _WEBP_HEADER_BYTES: Final = 30
 _WEBP_HAS_EXIF: Final = 0x08
@@ -72,9 +72,9 @@ _GIF_EXTENSION, _GIF_IMAGE = 0x21, 0x2C
 _GIF_HAS_COLOR_TABLE: Final = 0x80
 
 _BLANK_SHARE: Final = 0.001
-"""Largest fraction of a blank image's points that differ from the median color; a line of small print exceeds it."""
+"""An image is blank if at most this fraction of its points differ from the median color. Small print exceeds it."""
 _BLANK_GRID: Final = 256
-"""Number of compared points along each side."""
+"""`is_blank` compares at least this many points along each side, or all points of a shorter side."""
 
 
 def read_image_info(content: bytes) -> ImageInfo:
@@ -83,7 +83,7 @@ def read_image_info(content: bytes) -> ImageInfo:
     Raises:
         UnsupportedMedia: the format is not supported.
         BrokenMedia: the header is invalid.
-        MediaTooLarge: the image has so many pixels (about 180 million) that Pillow refuses even the header.
+        MediaTooLarge: the image has more than about 180 million pixels, for which Pillow refuses even the header.
     """
     with _open_picture(content) as picture:
         # Pillow opens a phone's JPEG with a second picture inside (preview, depth map) as MPO.
@@ -93,7 +93,7 @@ def read_image_info(content: bytes) -> ImageInfo:
 
 
 def read_size(head: bytes) -> tuple[int, int] | None:
-    """Return an image's width and height, after EXIF orientation, from its first bytes; None if these do not tell."""
+    """Return an image's width and height, after EXIF orientation, from its first bytes; None if these are too few."""
     try:
         with _open_picture(head) as picture:
             return _upright_size(picture)
@@ -102,7 +102,7 @@ def read_size(head: bytes) -> tuple[int, int] | None:
 
 
 def is_header_broken(head: bytes) -> bool:
-    """Whether an image's first bytes prove its header invalid; False if the bytes that follow could complete it."""
+    """Whether an image's first bytes prove its header invalid; False if the bytes that follow could make it valid."""
     stream = _HeadStream(head)
     try:
         with _open_stream(stream, head):
@@ -114,7 +114,7 @@ def is_header_broken(head: bytes) -> bool:
 
 
 class _HeadStream(BytesIO):
-    """Stream of the first bytes of a file; `ran_out` becomes true if a reader asks for bytes after them."""
+    """Stream of the first bytes of a file; `ran_out` becomes true if a reader asks for more bytes than these."""
 
     ran_out = False
 
@@ -130,9 +130,9 @@ def _upright_size(picture: Image.Image) -> tuple[int, int]:
 
 
 def _webp_size(head: bytes) -> tuple[int, int] | None:
-    """Return width and height from the header of a WebP file (RFC 9649, sections 2.5 to 2.7).
+    """Return width and height from the header of a WebP file (RFC 9649, sections 2.5 to 2.7); None if it has no size.
 
-    Return None if the file has EXIF data, because these are at its end and may change the orientation.
+    Also return None if the file has EXIF data: they are at its end, and may swap width and height.
     """
     if len(head) < _WEBP_HEADER_BYTES or head[:4] != b"RIFF" or head[8:12] != b"WEBP":
         return None
@@ -152,8 +152,8 @@ def load_rgb(content: bytes, *, max_side: int | None = None) -> NDArray[np.uint8
     """Decode an image to an array, height x width x 3: RGB, 0 to 255, upright, transparent parts white.
 
     Only the first frame of an animation is decoded. 16-bit greys are scaled to 8 bits. CMYK is converted by its
-    embedded color profile, if it has one. `max_side` is the longest side of the result, in pixels; JPEG decodes much
-    quicker with it.
+    embedded color profile, if it has one. If `max_side` is given, a larger image is shrunk to a longest side of
+    `max_side` pixels, which makes JPEG decode much quicker.
 
     Raises:
         UnsupportedMedia: the format is not supported.
@@ -170,11 +170,11 @@ def load_rgb(content: bytes, *, max_side: int | None = None) -> NDArray[np.uint8
 
 
 def load_rgb_and_levels(content: bytes, max_side: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Decode an image to an array, RGB and upright, of at most `max_side` pixels a side; also return a histogram.
+    """Decode an image to an upright RGB array of at most `max_side` pixels a side, and count its stored values.
 
-    This is quicker than `load_rgb`, but less sharp. The histogram of the stored values has one row of 256 numbers for
-    each channel: one for a gray picture, three for others. It counts at most `max_side` x `max_side` points of the
-    picture before it is shrunk, because shrinking mixes the values.
+    This is quicker than `load_rgb`, but less sharp. The second result is a histogram of the stored values: for each
+    channel (one for a gray picture, else three), a row of 256 numbers. It counts at most `max_side` x `max_side` points
+    of the picture before it is shrunk, because shrinking mixes the values.
 
     Raises:
         UnsupportedMedia, BrokenMedia, MediaTooLarge: as `load_rgb`.
@@ -196,10 +196,10 @@ def _reduce(picture: Image.Image, least_side: int) -> Image.Image:
 
 
 def load_views(content: bytes, views: Iterable[InputTransform]) -> dict[InputTransform, NDArray[np.uint8]]:
-    """Decode an image once, as `load_rgb` does, and apply the transforms `views`; return transform → read-only array.
+    """Decode an image once, as `load_rgb` does, and apply all transforms `views`; return transform → read-only array.
 
-    A large image is first shrunk by an integer factor that depends only on the image, so that each result is
-    independent of the other transforms.
+    A large image is first shrunk by an integer factor. The factor depends only on the image, so the result of one
+    transform does not depend on which other transforms are in `views`.
 
     Raises:
         UnsupportedMedia, BrokenMedia, MediaTooLarge: as `load_rgb`.
@@ -214,10 +214,10 @@ def load_views(content: bytes, views: Iterable[InputTransform]) -> dict[InputTra
 def _load_picture(
     content: bytes, draft_side: int | None, *, fits_longer_side: bool = False
 ) -> Iterator[tuple[Image.Image, Image.Transpose | None]]:
-    """Decode an image; yield it and the rotation to turn it upright (None: it is upright).
+    """Decode an image; yield it and the rotation that turns it upright (None if it already is upright).
 
-    A large JPEG is decoded at a reduced size, which is faster. Its shorter side (with `fits_longer_side`, its longer
-    side) then has at least `draft_side` pixels. If `draft_side` is None, it is decoded at full size.
+    A large JPEG is decoded at a reduced size, which is faster. Then its shorter side, or with `fits_longer_side` its
+    longer side, still has at least `draft_side` pixels. If `draft_side` is None, the image is decoded at full size.
     """
     with _open_picture(content) as picture:
         width, height = picture.size
@@ -237,7 +237,7 @@ def _can_shrink(picture: Image.Image) -> bool:
 
 
 class _LimitedReads(BytesIO):
-    """File in memory that raises MediaTooLarge after many reads: hostile images have too many small parts."""
+    """File in memory that raises MediaTooLarge after `MAX_READS` reads (for GIF, `MAX_GIF_READS`)."""
 
     def __init__(self, content: bytes) -> None:
         super().__init__(content)
@@ -251,7 +251,7 @@ class _LimitedReads(BytesIO):
 
 
 def _open_picture(content: bytes) -> AbstractContextManager[Image.Image]:
-    """Open an image for a `with` block; convert every exception in the block to a `MediaError`."""
+    """Open an image for a `with` block; every exception that the block raises becomes a `MediaError`."""
     return _open_stream(_LimitedReads(content), content)
 
 
@@ -297,7 +297,7 @@ def _frames(picture: Image.Image, content: bytes) -> int:
 
 
 def count_gif_frames(content: bytes) -> int:
-    """Return the number of frames of a GIF, 1 to `MAX_COUNTED_FRAMES`; in a truncated file, a cut frame counts.
+    """Return the number of frames of a GIF, 1 to `MAX_COUNTED_FRAMES`; an incomplete frame at the end counts too.
 
     This follows GIF89a, sections 18 to 27. It replaces Pillow's count, which takes seconds for a hostile file.
     """
@@ -329,7 +329,7 @@ def _gif_color_table_bytes(flags: bytes) -> int:
 
 
 def _orientation(picture: Image.Image) -> int:
-    """Return the EXIF orientation, 1 to 8; 1 if there is none.
+    """Return the EXIF orientation, 1 to 8; 1 if the picture states none.
 
     In PNG files, EXIF data after the pixels are ignored, because Pillow would decode all pixels to reach them.
     """
@@ -377,7 +377,7 @@ def _cmyk_to_rgb(picture: Image.Image) -> Image.Image:
 
 
 def configure_block_allocator(count: int, size_bytes: int) -> None:
-    """Configure Pillow's memory allocator: it keeps `count` free blocks of `size_bytes` for reuse."""
+    """Let Pillow's memory allocator keep up to `count` free blocks of `size_bytes` for reuse."""
     _imaging.set_block_size(size_bytes)
     _imaging.set_blocks_max(count)
 
@@ -395,6 +395,6 @@ def thumbnail(rgb: NDArray[np.uint8], side: int = 160) -> bytes:
 
 
 def is_blank(rgb: NDArray[np.uint8]) -> bool:
-    """Whether an image is blank: all but one point in a thousand are within 12 (of 255) of the median color."""
+    """Whether an image is blank: 99.9 % of its points differ from the median color by at most 12 of 255 levels."""
     rows, columns = (max(1, side // _BLANK_GRID) for side in rgb.shape[:2])
     return differing_share(rgb[::rows, ::columns]) <= _BLANK_SHARE

@@ -1,8 +1,8 @@
 """Measures of a picture's quality, such as brightness and sharpness, that data-set tools report.
 
-The definitions of all measures but two are those of CleanVision 0.3.7 (https://github.com/cleanlab/cleanvision,
-Apache-2.0); the code is lightmeter's own. CleanVision measures the picture as it is stored. Here it is decoded as RGB
-and at most 256 pixels wide and high. `differing_share` and `color_difference` have no counterpart there.
+The measures are defined as in CleanVision 0.3.7 (https://github.com/cleanlab/cleanvision, Apache-2.0), but the code is
+lightmeter's own. Only `differing_share` and `color_difference` have no counterpart in CleanVision. CleanVision measures
+the picture as it is stored; here it is first decoded as RGB and shrunk to at most 256 pixels a side.
 """
 
 from __future__ import annotations
@@ -19,33 +19,36 @@ from PIL import Image, ImageFilter
 from lightmeter.media.shrink import to_channels, to_gray
 
 BLANK_LEVELS: Final = 12
-"""Largest distance of a channel (0 to 255) from its median that counts as equal; the noise of codecs is below."""
+"""A channel value (0 to 255) counts as equal to the median if it differs by at most this. Codec noise is smaller."""
 
 _WEIGHTS: Final = (0.241, 0.691, 0.068)
 """Weights of squared red, green and blue in perceived brightness (D. R. Finley, HSP color model, 2006)."""
 
 _BRIGHT_SHARE, _DARK_SHARE = 0.99, 0.05
+"""`bright_level` and `dark_level` are the brightness that these fractions of the pixels do not exceed."""
 _BRIGHTNESS_GRID: Final = 128
-"""Least number of points along each side at which brightness is measured; a smaller picture is measured in full."""
+"""Brightness is measured at this many points or more along each side, or at all points of a shorter side."""
 
 _BITS_OF_FULL_INFORMATION: Final = 10.0
+"""Entropy in bits at which `information` reaches 1."""
 _EDGE_SIDE: Final = 64
-"""Longest side, in pixels, of the copy in which edges are measured: CleanVision's thresholds are made for this size."""
+"""Longest side, in pixels, of the copy in which edges are measured. CleanVision's thresholds are made for this size."""
 _EDGE_SCALE: Final = 100.0
 _FEWEST_FLAT_LEVELS: Final = 0.18
 
 
 @dataclass(frozen=True, slots=True)
 class ImageQuality:
-    """Measures of a decoded picture; `measure_quality` makes them.
+    """Measures of a decoded picture, made by `measure_quality`.
 
     Attributes:
-        differing_share: Share of pixels whose color is not close to the picture's median color.
+        differing_share: Fraction of pixels, 0 to 1, whose color is not close to the picture's median color.
         bright_level: Brightness that 99 % of the pixels do not exceed, 0 to 1.
         dark_level: Brightness that 5 % of the pixels do not exceed, 0 to 1.
         information: Entropy of the histogram of the stored channels in bits, divided by 10; at most 1.
         sharpness: Strength of edges, 0 (none) to 1; pictures of few gray levels count as sharp.
-        color_difference: Largest difference between two channels of a pixel, 0 to 255; 0 in a picture without color.
+        color_difference: Difference between two channels of a pixel, 0 to 255, in the pixel where it is largest; 0 in a
+            picture without color.
     """
 
     differing_share: float
@@ -60,7 +63,7 @@ def measure_quality(rgb: NDArray[np.uint8], levels: NDArray[np.int64] | None = N
     """Return measures of the quality of a picture.
 
     Args:
-        rgb: The picture, height x width x 3; the measures take about a millisecond at 256 x 256 pixels.
+        rgb: The picture, height x width x 3. Measuring takes about a millisecond at 256 x 256 pixels.
         levels: Histogram of the stored picture, 256 numbers for each channel; None means the histogram of `rgb`.
     """
     channels = to_channels(rgb)
@@ -98,7 +101,7 @@ def _differing_share(rgb: NDArray[np.uint8], histogram: NDArray[np.int64]) -> fl
 
 
 def _brightness_levels(rgb: NDArray[np.uint8]) -> tuple[float, float]:
-    """Return the perceived brightness, 0 to 1, that 5 % and that 99 % of the pixels do not exceed."""
+    """Return the perceived brightness, 0 to 1, that 5 % of the pixels do not exceed, and the one that 99 % do not."""
     levels = rgb.astype(np.float32)
     brightness = cv2.transform(levels * levels, np.array([_WEIGHTS], dtype=np.float32)).ravel()
     places = [round(share * (brightness.size - 1)) for share in (_DARK_SHARE, _BRIGHT_SHARE)]
@@ -114,16 +117,16 @@ def _color_difference(channels: Sequence[NDArray[np.uint8]]) -> int:
 
 
 def _information(histogram: NDArray[np.int64]) -> float:
-    """Return the entropy of all levels of all channels together, divided by 10 bits; at most 1.
+    """Return the entropy in bits of the values of all channels together, divided by 10; at most 1.
 
-    `histogram` has the number of pixels of each of 256 levels, for each channel.
+    `histogram` has a row for each channel: the number of pixels of each of the 256 levels.
     """
     shares = histogram[histogram > 0] / histogram.sum()
     return min(1.0, float(-(shares * np.log2(shares)).sum()) / _BITS_OF_FULL_INFORMATION)
 
 
 def _sharpness(gray: NDArray[np.uint8]) -> float:
-    """Return the strength of edges in a gray picture: their standard deviation on a scale of 0 to 1.
+    """Return how strong the edges in a gray picture are, 0 to 1, by the standard deviation of an edge filter's result.
 
     Pictures of few gray levels, such as drawings, get a higher value, because their flat areas are no sign of blur.
     """

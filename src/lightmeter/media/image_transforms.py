@@ -1,7 +1,7 @@
-"""Transforms that crop and resize a decoded image or video frame (a picture) to the input of a model.
+"""Transforms that crop and resize a picture (a decoded image or video frame) to the input of a model.
 
-A model's input has a few hundred pixels a side. A back end declares its transform as a value, so that the decoder can
-apply it at once: only the small result becomes an array, and the whole picture is never copied.
+A model's input has a few hundred pixels a side. The code that runs a model declares the transform of its input as a
+value, and the decoder applies it at once. So only the small result becomes an array; the whole picture is never copied.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from numpy.typing import NDArray
 from PIL import Image
 
 _REDUCING_GAP: Final = 2.0
-"""Pillow's `reducing_gap`: a much larger picture is first averaged down to twice the target size, which is quicker."""
+"""Pillow's `reducing_gap`: a large picture is first averaged down to twice the target size or more, for speed."""
 
 
 @dataclass(frozen=True, slots=True)
 class FitWithin:
-    """Transform: shrink the whole picture to a longest side of `most_side` pixels; a smaller one is not changed."""
+    """Transform: shrink the whole picture to a longer side of `most_side` pixels; a smaller picture is not changed."""
 
     most_side: int
 
 
 @dataclass(frozen=True, slots=True)
 class CenterCrop:
-    """Transform: crop the central square and resize it (bicubic); a smaller picture is enlarged.
+    """Transform: crop the central square and resize it (bicubic) to `side` x `side` pixels, also if that enlarges it.
 
     Attributes:
         side: Width and height of the result, in pixels.
@@ -52,7 +52,7 @@ def apply_transform(
 ) -> NDArray[np.uint8]:
     """Transform a decoded RGB picture; return a read-only array, height x width x 3.
 
-    `rotation` is applied after the transform, when the picture has fewer pixels.
+    `rotation` (None: no rotation) is applied after the transform, when the picture has fewer pixels.
     """
     result = _transform(picture, transform)
     return np.asarray(result if rotation is None else result.transpose(rotation))
@@ -78,7 +78,7 @@ def _transform(picture: Image.Image, transform: InputTransform) -> Image.Image:
 
 
 def transform_array(rgb: NDArray[np.uint8], transform: InputTransform) -> NDArray[np.uint8]:
-    """Transform a picture that is an array, height x width x 3; return `rgb` itself if it has the right size."""
+    """Transform a picture given as an array, height x width x 3; return `rgb` itself if it has the right size."""
     height, width = rgb.shape[:2]
     if isinstance(transform, FitWithin):
         has_result_size = max(height, width) <= transform.most_side
@@ -89,10 +89,10 @@ def transform_array(rgb: NDArray[np.uint8], transform: InputTransform) -> NDArra
 
 @dataclass(frozen=True, slots=True)
 class LetterboxedImage:
-    """Picture at the center of a `canvas` of one color, for models whose input has a fixed size.
+    """Picture at the center of a `canvas` whose border has one color, for models whose input has a fixed size.
 
     Attributes:
-        canvas: The pixels, height x width x 3, 0 to 255.
+        canvas: The pixels of border and picture, height x width x 3, 0 to 255.
         left, top: Upper left corner of the picture, in pixels of the canvas.
         width, height: Size of the picture on the canvas, in pixels.
     """
@@ -105,7 +105,7 @@ class LetterboxedImage:
 
 
 def letterbox(rgb: NDArray[np.uint8], width: int, height: int, fill: int) -> LetterboxedImage:
-    """Resize a picture so that it fits into a canvas, with its proportions, and place it at the center.
+    """Resize a picture to fit into a canvas, keep its proportions, and place it at the center of the canvas.
 
     Args:
         rgb: The picture, height x width x 3.
@@ -124,7 +124,7 @@ def letterbox(rgb: NDArray[np.uint8], width: int, height: int, fill: int) -> Let
 
 
 def stretch(rgb: NDArray[np.uint8], width: int, height: int) -> NDArray[np.uint8]:
-    """Resize a picture (bilinear) to a width and height, in pixels; return `rgb` itself if it has that size."""
+    """Resize a picture (bilinear) to `width` x `height` pixels; return `rgb` itself if it already has that size."""
     if rgb.shape[:2] == (height, width):
         return rgb
     picture = Image.fromarray(np.ascontiguousarray(rgb))
@@ -132,7 +132,7 @@ def stretch(rgb: NDArray[np.uint8], width: int, height: int) -> NDArray[np.uint8
 
 
 def crop_center(rgb: NDArray[np.uint8], width: int, height: int, share: float) -> NDArray[np.uint8]:
-    """Crop the center of a picture to the proportions `width` : `height`, and resize it (bicubic) to that size.
+    """Crop the center of a picture to the proportions `width` : `height`, and resize the crop (bicubic) to that size.
 
     Args:
         rgb: The picture, height x width x 3.
@@ -151,13 +151,13 @@ def crop_center(rgb: NDArray[np.uint8], width: int, height: int, share: float) -
 
 @dataclass(frozen=True, slots=True)
 class PixelMapping:
-    """Position of a transformed picture in its original.
+    """Where a transformed picture lies in its original.
 
     Pixel (x, y) of the transformed picture is at (left + x * across, top + y * down) in the original.
 
     Attributes:
-        left, top: Corner of the transformed picture, in pixels of the original.
-        across, down: Pixels of the original for each pixel of the transformed picture, above 0.
+        left, top: Upper left corner of the transformed picture, in pixels of the original.
+        across, down: Width and height in the original of one pixel of the transformed picture, above 0.
     """
 
     left: float

@@ -1,4 +1,4 @@
-"""Reads from the first bytes of an image how long the whole file must be at least, to detect truncated files."""
+"""Computes from the first bytes of an image how long the whole file must be at least, to detect truncated files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _BMP_INFO_HEADER_BYTES = 40
 
 
 def least_bytes(head: bytes) -> int | None:
-    """Return the least length in bytes of an undamaged image file that starts with `head`; None if unknown."""
+    """Return the least length in bytes that an undamaged image file has if it starts with `head`; None if unknown."""
     match sniff(head):
         case "image", "webp":  # RFC 9649, section 2.4; the last byte may be padding
             return 7 + int.from_bytes(head[4:8], "little")
@@ -21,7 +21,7 @@ def least_bytes(head: bytes) -> int | None:
 
 
 def _png_bytes(head: bytes) -> int:
-    """Return the least length in bytes of a PNG file that starts with `head`, from the PNG chunk lengths in `head`."""
+    """Return the least length in bytes of a PNG file that starts with `head`, by the chunk lengths in `head`."""
     position = _PNG_SIGNATURE_BYTES
     while position + 8 <= len(head):
         name = head[position + 4 : position + 8]
@@ -32,9 +32,9 @@ def _png_bytes(head: bytes) -> int:
 
 
 def _bmp_bytes(head: bytes) -> int | None:
-    """Return the least length in bytes of a BMP file that starts with `head`.
+    """Return the least length in bytes of a BMP file that starts with `head`; None if the length cannot be computed.
 
-    Return None if the image is compressed or has an old, short header, or if `head` ends before the header does.
+    That is so if the image is compressed, if its header is of an old, short kind, or if `head` ends within the header.
     """
     if len(head) < 14 + _BMP_INFO_HEADER_BYTES or int.from_bytes(head[14:18], "little") < _BMP_INFO_HEADER_BYTES:
         return None

@@ -1,4 +1,4 @@
-"""Recognizes images and videos and their formats, by file name or first bytes; types for their metadata."""
+"""Recognizes images, videos and their formats by file name or first bytes; defines types for their metadata."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class ImageInfo:
     """Metadata of an image.
 
     Attributes:
-        format: Such as `jpeg`; one of `IMAGE_FORMATS`, the supported formats.
+        format: Format of the file, one of `IMAGE_FORMATS`, such as `jpeg`.
         width, height: In pixels, after the EXIF orientation is applied.
-        frames: Frames of an animation, 1 for a still image; counting stops at 10,000.
+        frames: Number of frames of an animation, 1 for a still image; counting stops at 10,000.
         size_bytes: Length of the encoded content.
         orientation: EXIF orientation, 1 to 8; 1 for a picture that is stored upright.
     """
@@ -67,8 +67,8 @@ class VideoInfo:
 
     Attributes:
         width, height: Size of decoded frames, in pixels.
-        duration_s: Seconds from the start of the first frame to the end of the last one, above 0; None if unknown.
-        fps: Average frames a second.
+        duration_s: Seconds from the start of the first frame to the end of the final frame, above 0; None if unknown.
+        fps: Average number of frames in a second.
         frame_count: Number of frames in the container's index.
         size_bytes: Length of the file.
     """
@@ -82,9 +82,9 @@ class VideoInfo:
 
 
 def sniff(head: bytes) -> tuple[MediaKind, str] | None:
-    """Return kind (image or video) and format of a file by its first `SNIFF_BYTES` bytes; None if they are unknown.
+    """Return the kind (image or video) and the format of a file, by its first `SNIFF_BYTES` bytes; None if unknown.
 
-    The result may be a format that is not supported, such as `("image", "tiff")`.
+    The format need not be a supported one: the result may be `("image", "tiff")`.
     """
     for magic, name in _IMAGE_MAGIC:
         if head.startswith(magic):
@@ -101,13 +101,13 @@ def sniff(head: bytes) -> tuple[MediaKind, str] | None:
 
 
 def is_video(head: bytes) -> bool:
-    """Whether the first `SNIFF_BYTES` bytes of a file are those of a video."""
+    """Whether the first `SNIFF_BYTES` bytes of a file show that it is a video."""
     found = sniff(head)
     return found is not None and found[0] == "video"
 
 
 def kind_from_name(name: str) -> MediaKind | None:
-    """Return the kind (image or video) for the suffix of a file name or of a URL's path; None for an unknown suffix."""
+    """Return the kind (image or video) by the suffix of a file name or of a URL's path; None if it is unknown."""
     path = name
     if "://" in name:  # not parsed by `urlsplit`, which would take a fifth of the time of a plan
         path = name.partition("#")[0].partition("?")[0]

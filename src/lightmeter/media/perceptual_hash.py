@@ -1,8 +1,8 @@
-"""Perceptual hash of pictures: similar pictures have hashes that differ in few of 64 bits.
+"""Perceptual hash of pictures: the 64-bit hashes of similar pictures differ in few bits.
 
 Source: the DCT-based hash of C. Zauner, "Implementation and Benchmarking of Perceptual Image Hash Functions", 2010,
-section 3.2.1. The gray picture is reduced to 32 x 32 pixels; each bit says whether one of its 8 x 8 lowest frequencies
-is above the median of them.
+section 3.2.1. The gray picture is reduced to 32 x 32 pixels. Each bit belongs to one of the 8 x 8 lowest frequencies.
+It is 1 if the coefficient of that frequency is above the median of all 64.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Shrinks and converts decoded pictures with OpenCV, without copies, for thumbnails and measures of the pre-checks."""
+"""Shrinks and converts decoded pictures with OpenCV, for thumbnails and for the measures of the pre-checks."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def to_gray(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def to_channels(rgb: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
-    """Return a copy of each channel of a picture: red, green and blue, height x width."""
+    """Return the three channels of a picture, red, green and blue, each copied to an array of height x width."""
     return cast("list[NDArray[np.uint8]]", cv2.split(rgb))

@@ -1,4 +1,4 @@
-"""Checks manifest rows, the cheapest checks first. A bad row gives a `CheckResult` that says so, not an exception."""
+"""Checks manifest rows, the cheapest checks first. A bad row raises nothing: its `CheckResult` says what is wrong."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ from lightmeter.tempdirs import LockedTempDir
 from lightmeter.wire.constants import MAX_FILE_BYTES
 
 MAX_DOWNLOAD_BYTES: Final = 256 * 1024 * 1024
-"""Size in bytes of the largest video that is downloaded for a check."""
+"""Length in bytes of the longest video at a URL that is downloaded for a check."""
 
 _MAX_MEMORY_BYTES: Final = 256 * 1024 * 1024
-"""Bytes of images at URLs that are in memory at the same time, beside their first `HEADER_BYTES`."""
+"""Most bytes of images at URLs that are in memory at the same time, besides the first `HEADER_BYTES` of each."""
 
 _MAX_DOWNLOADS: Final = 16
-"""Videos that are downloaded at the same time; each may take `MAX_DOWNLOAD_BYTES` of disk."""
+"""Most videos that are downloaded at the same time; each may take up to `MAX_DOWNLOAD_BYTES` of disk."""
 
 MAX_CACHED_URLS: Final = 4096
-"""Maximum number of URLs whose results are cached: a manifest may name one dead URL twenty thousand times."""
+"""Most URLs whose results are kept for later rows with the same URL. A manifest may name one URL very often."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckLimits:
-    """Limits on the rows, requests and bytes that a `Checker`, which checks manifest rows, handles at the same time.
+    """Limits on the rows, requests and bytes that a `Checker` handles at the same time.
 
     Attributes:
-        max_checks: Most rows that are checked at the same time; lowered to a quarter of the files that the process may
-            open.
+        max_checks: Most manifest rows that are checked at the same time. The limit is lower if the process may open few
+            files: at most a quarter of that number.
         max_checks_per_host: Most requests to one host at the same time; `HostLimit` may allow fewer.
-        max_image_bytes: Length of the longest image at a URL that is read whole.
+        max_image_bytes: Length in bytes of the longest image at a URL that is read whole.
         max_decoders: Most images and videos that are decoded at the same time; None means one for each processor.
     """
 
@@ -69,7 +69,7 @@ _DEFAULT_LIMITS: Final = CheckLimits()
 
 
 class CheckerArguments(TypedDict):
-    """The keyword arguments of `Checker`, which describes them, as a dict that can be pickled for worker processes."""
+    """The keyword arguments of `Checker` as a dict that can be pickled for worker processes; see `Checker`."""
 
     capture_interval_s: int
     max_frames: int
@@ -82,17 +82,17 @@ class CheckerArguments(TypedDict):
 class Checker:
     """Checks manifest rows before credits are spent on them, several rows at once; an async context manager.
 
-    Images and videos are decoded. Of an image at a URL that is longer than `limits.max_image_bytes`, only the first
-    `HEADER_BYTES` are examined.
+    Images and videos are decoded. If an image at a URL is longer than `limits.max_image_bytes`, it is not decoded; only
+    its first `HEADER_BYTES` are examined.
 
     Args:
         capture_interval_s: Seconds between captured frames of a video.
         max_frames: Most frames captured of a video; 0 means no limit.
         limits: How many rows are checked at the same time, and how much of each is read.
         thresholds: Thresholds of the findings about the quality of images.
-        robots: How hosts that opt out of use by AI are treated.
-        max_distinct_frames: Most frames to choose of a video that is sent as single frames (0: no limit); None if
-            videos are sent whole.
+        robots: What follows if a host opts out of use by AI.
+        max_distinct_frames: None if videos are sent whole. If frames are sent in place of a video, the most frames of
+            one video; 0 means no limit.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Checker:
         await self._stack.aclose()
 
     async def check(self, item: Item) -> CheckResult:
-        """Check one manifest row; rows with the same URL share one check (`MAX_CACHED_URLS` results are cached).
+        """Check one manifest row. Rows with the same URL share one check; `MAX_CACHED_URLS` results are kept for this.
 
         Raises:
             UsageError: no video decoder is installed.
@@ -192,10 +192,15 @@ class Checker:
             return CheckResult(expected, (Finding("reach", "warning", message),))
 
     async def _check_allowed_url(self, item: Item, expected: MediaKind | None, host: HostLimit) -> CheckResult:
-        """Check the URL of a row that is `expected` to be an image or a video (None: unknown).
+        """Check the URL of a row; before that, check the host's robots.txt if `RobotsPolicy.reads_robots_txt` is true.
 
-        `host` limits the requests to the host of the URL. The URL is not requested if robots.txt disallows it and the
-        mode of `RobotsPolicy` makes that an error.
+        If robots.txt disallows the URL and `RobotsPolicy.mode` is `respect`, the result is an error, and the URL is not
+        requested. In mode `warn`, the result gets a warning.
+
+        Args:
+            item: The row.
+            expected: Kind (image or video) that the URL should have; None if unknown.
+            host: Limits the requests to the URL's host.
         """
         opt_out = None if self._robots_files is None else await self._robots_files.opt_out(item.url, host)
         if opt_out is None:
@@ -301,7 +306,7 @@ def _too_large(size_bytes: int) -> Finding:
 
 
 def _add_content(checked: CheckResult, decoded: DecodedImage | DecodedVideo) -> CheckResult:
-    """Return a copy of a row's result `checked` with the findings, size, hash and thumbnail from `decoded` added."""
+    """Return a copy of a row's result `checked` with the findings, size, hash and thumbnail of `decoded` added."""
     return replace(
         checked,
         findings=(*checked.findings, *decoded.findings),
@@ -314,7 +319,7 @@ def _add_content(checked: CheckResult, decoded: DecodedImage | DecodedVideo) -> 
 
 
 def _examine_image(response: ProbeResponse, thresholds: QualityThresholds) -> DecodedImage:
-    """Return what the first bytes of an image at a URL tell; decode the image if these bytes are its whole content."""
+    """Examine the first bytes of an image at a URL; decode the image if these bytes are its whole content."""
     size, findings = check_image_head(response.head, response.size_bytes)
     if response.is_whole and not findings:
         return check_image(response.head, thresholds, remote=True)

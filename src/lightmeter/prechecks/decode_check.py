@@ -1,4 +1,4 @@
-"""Checks of the content of images: does it decode, and is it blank?"""
+"""Checks of the content of images: does an image decode, and what is its quality?"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lightmeter.prechecks.quality_check import image_findings
 from lightmeter.settings import DEFAULT_THRESHOLDS, QualityThresholds
 
 _SIDE: Final = 256
-"""Longest side, in pixels, of decoded images."""
+"""Longest side, in pixels, of the decoded pictures that are checked."""
 
 _MAY_READ: Final = "The service may still read it."
 
@@ -35,9 +35,9 @@ class DecodedImage:
     Attributes:
         findings: Problems and facts that the checks found.
         width: In pixels, after the image is turned upright; None if the header cannot be read.
-        height: In pixels, upright; None if the header cannot be read.
+        height: In pixels, after the image is turned upright; None if the header cannot be read.
         perceptual_hash: 64 bits that are similar for images that look similar; None if the image was not decoded.
-        thumbnail: The image as a small JPEG; None if it was not decoded.
+        thumbnail: The image as a small JPEG; None if the image was not decoded.
         fingerprint: Tiny copy that tells whether two images look the same (`media.fingerprint`); None if the image was
             not decoded or is nearly blank.
     """
@@ -55,9 +55,14 @@ def check_image(
 ) -> DecodedImage:
     """Decode an image, check it, and return what was found. No image raises an exception.
 
-    A broken image gives a finding of severity `error`. So does a local file with too many pixels, because it could not
-    be uploaded. For an image at a URL (`remote`), too many pixels give a `warning`, because the service may decode it.
-    A format that lightmeter does not decode gives a `warning`. `thresholds` decide on findings such as `blurry`.
+    A broken image gives a finding of severity `error`. So does a local file with too many pixels, because the service
+    does not take it as an upload. For an image at a URL, too many pixels give a `warning`, because the service may
+    decode it. A format that lightmeter does not decode gives a `warning`.
+
+    Args:
+        content: The whole content of the image.
+        thresholds: Thresholds of the findings about quality, such as `blurry`.
+        remote: Whether the image is at a URL; false for a local file.
     """
     try:
         info = read_image_info(content)
@@ -89,7 +94,7 @@ def _too_large(message: str, pixels: int | None, *, remote: bool) -> Finding:
 def check_image_head(head: bytes, size_bytes: int | None) -> tuple[tuple[int, int] | None, list[Finding]]:
     """Examine the first bytes of an image; return its width and height (None if unknown) and what the checks found.
 
-    A finding has the severity `error` only if the image is broken, whatever bytes follow.
+    A finding has the severity `error` only if the image is broken, whatever bytes follow `head`.
 
     Args:
         head: The first bytes.

@@ -1,4 +1,4 @@
-"""Results of the pre-checks: what each check found, and the result for one row."""
+"""Results of the pre-checks: what one check found in a row, and the result of all checks of a row."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CheckName: TypeAlias = Literal[
 ]
 
 _FACTS: Final = frozenset({"reach", "decode", "distinct_frames"})
-"""Checks that also report rows without a problem, with the severity `info`."""
+"""Checks that report also rows without a problem: for these, the finding has the severity `info`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Finding:
         check: Name of the check.
         severity: `info`, `warning` or `error`.
         message: One sentence for the user.
-        value: Number that the message is about (an HTTP status, bytes, pixels or a fraction); None without one.
+        value: Number that the message is about (an HTTP status, bytes, pixels or a fraction); None if there is none.
         facts: Further details, as name → JSON value.
     """
 
@@ -62,19 +62,20 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """Result of the pre-checks of one manifest row. Size, duration and digest are None if the content was not read.
+    """Result of all pre-checks of one manifest row.
 
     Attributes:
-        kind: `image` or `video`, by the content, else by the manifest or the file name; None if unknown.
+        kind: `image` or `video`, by the content; if the content does not show it, by the manifest or the file name.
+            None if unknown.
         findings: What the checks found, in the order of the checks.
-        width: In pixels.
-        height: In pixels.
-        duration_s: Length of a video, in seconds.
-        content_sha256: SHA-256 of the whole content, in hexadecimal digits.
+        width: In pixels; None if the content was not read that far.
+        height: In pixels; None if the content was not read that far.
+        duration_s: Length of a video, in seconds; None if unknown, and for images.
+        content_sha256: SHA-256 of the whole content, in hexadecimal digits; None if not all of the content was read.
         size_bytes: Length of the whole content; None if it is not known.
         perceptual_hash: 64 bits that are similar for pictures that look similar; for a video, the hash of the frame in
             `thumbnail`. None if the picture was not decoded.
-        thumbnail: The picture, or the first frame of a video that is not blank, as a small JPEG; None if not decoded.
+        thumbnail: The picture as a small JPEG; for a video, its first frame that is not blank. None if not decoded.
         fingerprint: Tiny copy that tells whether two pictures look the same (`media.fingerprint`); None if the picture
             was not decoded or is nearly blank.
         frames: The frames to send in place of a video (`--video frames`); empty if the row is sent as it is.
@@ -94,15 +95,15 @@ class CheckResult:
 
     @property
     def fatal(self) -> Finding | None:
-        """The first finding with severity `error`; None if there is none. A run skips a row that has one."""
+        """The first finding with severity `error`, which makes a run skip the row; None if there is none."""
         return next((finding for finding in self.findings if finding.severity == "error"), None)
 
     def reason_to_skip(self, names: Collection[str]) -> Finding | None:
-        """Return the finding for which a run does not send the row to the service; None if the run sends the row.
+        """Return the finding because of which a run skips the row; None if the run sends the row to the service.
 
-        It is the first finding with severity `error`, else the first one of a check in `names`, except findings with
-        severity `info` which only say that the row is in order. `names` are the checks by which the user wants to skip
-        rows, such as `blurry`.
+        It is the first finding with severity `error`. If there is no error, it is the first finding of a check in
+        `names`, apart from findings which only say that the row is in order. `names` are the checks by which the user
+        wants to skip rows, such as `blurry`.
         """
         if self.fatal is not None:
             return self.fatal

@@ -1,4 +1,4 @@
-"""Choice of the frames that are sent in place of a video (`--video frames`)."""
+"""Chooses the frames that are sent in place of a video (`--video frames`)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from lightmeter.prechecks.finding import Finding
 async def choose_frames(
     path: Path, *, capture_interval_s: int, max_frames: int, max_distinct: int
 ) -> tuple[Sequence[DistinctFrame], Finding]:
-    """Return the frames to send in place of a video, and a finding that tells the user how many.
+    """Choose the frames to send in place of a video; also return a finding that tells the user how many they are.
 
-    If the frames cannot be decoded and compared, return no frames: the video is then sent whole.
+    If the frames cannot be decoded and compared, return no frames: then the video is sent whole.
 
     Args:
         path: The video file.

@@ -1,7 +1,7 @@
 """How many requests the pre-checks send to one host at once: a limit for each host that adapts to its responses.
 
-The limit doubles with every round of quick responses, up to the maximum. It shrinks when responses get slow or the host
-refuses requests. After many requests in a row without an answer, the host gets no requests for a while.
+When the limit is reached, each quick response raises it by one, up to the maximum. It shrinks when responses get slow
+or the host refuses requests. After many requests in a row without an answer, the host gets no requests for a while.
 """
 
 from __future__ import annotations
@@ -13,22 +13,24 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 START_LIMIT: Final = 8
-"""Requests in flight to a host that is not known yet."""
+"""Number of simultaneous requests that a host is allowed at first."""
 
 MAX_FAILURES: Final = 16
-"""Requests without an answer, one after another, after which a host gets none for `SKIP_S`."""
+"""After this many requests in a row without an answer, a host gets no requests for `SKIP_S` seconds."""
 
 SKIP_S: Final = 60.0
+"""Seconds for which a host gets no requests after `MAX_FAILURES` requests without an answer."""
 
 _SLOW_FACTOR: Final = 2.0
+"""A response is slow if it takes longer than this times the host's quickest response, plus `_SLOW_MARGIN_S`."""
 _SLOW_MARGIN_S: Final = 0.1
-"""A response is slow if it takes longer than the quickest one times the factor, plus the margin."""
+"""Seconds that are added to the time at which a response counts as slow; see `_SLOW_FACTOR`."""
 
 
 class HostLimit:
-    """Limit on the requests to one host at the same time; it adapts to how the host responds.
+    """Limit on the simultaneous requests to one host; it adapts to how the host responds.
 
-    Times (`now_s`) are seconds on a monotonic clock, given by the caller.
+    The caller passes the present time (`now_s`), in seconds on a monotonic clock.
 
     Args:
         max_limit: Upper bound of the limit.
@@ -81,10 +83,10 @@ class HostLimit:
                 free -= 1
 
     def answered(self, seconds: float | None, now_s: float) -> None:
-        """Record that the host responded after `seconds`: a slow response lowers its limit, a quick one may raise it.
+        """Record that the host responded after `seconds`: a slow response lowers the limit, a quick one may raise it.
 
-        If `seconds` is None, the time says nothing about the host, and the limit stays the same. `now_s` is the present
-        time of a monotonic clock.
+        If `seconds` is None, the limit stays the same: the time of this response says nothing about the host. `now_s`
+        is the present time of a monotonic clock.
         """
         self._failures = 0
         if seconds is None:
@@ -96,14 +98,14 @@ class HostLimit:
             self.limit = min(self.limit + 1, self._max_limit)
 
     def refused(self, now_s: float) -> None:
-        """Record that the host refused a request at `now_s` (monotonic) because it gets too many: lower its limit."""
+        """Lower the limit: at `now_s` (monotonic clock), the host refused a request because it gets too many."""
         self._shrink(0.5, now_s)
 
     def failed(self, reason: str, now_s: float) -> None:
-        """Record why the host did not answer a request, and lower its limit.
+        """Record why the host did not answer a request (`reason`), and lower its limit.
 
-        After `MAX_FAILURES` requests in a row without an answer, skip the host for `SKIP_S` seconds from `now_s`, the
-        present time of a monotonic clock.
+        After `MAX_FAILURES` requests in a row without an answer, the host is skipped for `SKIP_S` seconds from `now_s`,
+        the present time of a monotonic clock.
         """
         self._failures += 1
         self._last_failure = reason
@@ -112,16 +114,16 @@ class HostLimit:
             self._skip_until_s = now_s + SKIP_S
 
     def skip_reason(self, now_s: float) -> str | None:
-        """Return why the last request to the host failed, if the host is skipped after many failures; else None.
+        """Return why the host's last failed request failed, if the host is skipped at present; otherwise None.
 
-        `now_s` is the present time of a monotonic clock.
+        A host is skipped for a while after many failures. `now_s` is the present time of a monotonic clock.
         """
         return self._last_failure if now_s < self._skip_until_s else None
 
     def _shrink(self, factor: float, now_s: float) -> None:
-        """Multiply the limit on requests by `factor` (below 1), unless it was lowered a moment ago.
+        """Multiply the limit by `factor` (below 1), unless it was lowered a moment ago.
 
-        A moment is the time of the quickest response, or a second if that is less. `now_s` is the present time of a
+        A moment is the time of the host's quickest response, but at most one second. `now_s` is the present time of a
         monotonic clock.
         """
         if now_s - self._shrunk_at_s >= min(self._quickest_s, 1.0):

@@ -1,4 +1,4 @@
-"""Requests to the hosts of a manifest: within a limit for each host, repeated politely, and as robots.txt allows."""
+"""Sends requests to the hosts of a manifest: within a limit for each host, with pauses, and as robots.txt allows."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from lightmeter.prechecks.url_probe import BrokenTransfer, HostUnavailable, NoAn
 from lightmeter.prechecks.url_verdict import ProbeResponse
 
 MAX_TRIES: Final = 3
-"""Most times that a URL is requested while its host answers that it gets too many requests."""
+"""If a host answers that it gets too many requests, a request is sent at most this many times."""
 
 MAX_KNOWN_HOSTS: Final = 4096
-"""Hosts whose limits are remembered."""
+"""Number of hosts whose limits are remembered. If there are more, a new host replaces one that is idle."""
 
 MAX_ROBOTS_FILES: Final = 1024
-"""Hosts whose robots.txt is remembered."""
+"""Number of hosts whose robots.txt is remembered. If there are more, a new file replaces the oldest."""
 
 ROBOTS_BYTES: Final = 512 * 1024
-"""Bytes of a robots.txt that are read; RFC 9309 asks for 500 KiB at least."""
+"""Number of first bytes of a robots.txt that are read; RFC 9309 asks for at least 500 KiB."""
 
 ROBOTS_TIMEOUT_S: Final = 15.0
-"""Longest time for a robots.txt, with redirects and repeated requests."""
+"""Longest time in seconds for reading a robots.txt, including redirects and repeated requests."""
 
 _FIRST_PAUSE_S: Final = 0.5
 _MAX_PAUSE_S: Final = 10.0
 
 
 class HostLimits:
-    """Creates and keeps a `HostLimit` (limit on simultaneous requests) for each host in a manifest.
+    """Creates and keeps a `HostLimit` (a limit on simultaneous requests) for each host in a manifest.
 
     Args:
-        max_per_host: Most requests to one host at the same time; `HostLimit` may allow fewer.
+        max_per_host: Most simultaneous requests to one host; `HostLimit` may allow fewer.
     """
 
     def __init__(self, max_per_host: int) -> None:
@@ -45,7 +45,10 @@ class HostLimits:
         self._hosts: dict[str, HostLimit] = {}
 
     def limit_of(self, url: str) -> HostLimit:
-        """Return the limit on requests to a URL's host; if too many hosts are known, forget an idle host's limit."""
+        """Return the limit on requests to a URL's host.
+
+        For a new host, a limit is created. If `MAX_KNOWN_HOSTS` are known already, an idle host is forgotten.
+        """
         name = url.partition("://")[2].partition("/")[0].lower()
         if name not in self._hosts:
             if len(self._hosts) >= MAX_KNOWN_HOSTS:
@@ -59,10 +62,10 @@ class HostLimits:
 async def send_politely(
     host: HostLimit, request: Callable[[], Awaitable[ProbeResponse]], slots: asyncio.Semaphore, *, timed: bool = True
 ) -> ProbeResponse:
-    """Send a request and return its response.
+    """Send a request and return its response; if it fails in a way that may pass, send it again after a pause.
 
-    If the host gets too many requests (HTTP 429 or 503), send it again after the pause that the host asks for, 10 s at
-    most. If the connection breaks or times out, send it once again.
+    If the host gets too many requests (HTTP 429 or 503), the request is sent up to `MAX_TRIES` times; the pause is the
+    one that the host asks for, but at most 10 s. If the connection breaks or times out, the request is sent once more.
 
     Args:
         host: The limit on requests to the host; the caller is inside `host.slot()`.
@@ -71,7 +74,7 @@ async def send_politely(
         timed: Whether a slow response lowers the limit of the host; false for downloads of very different lengths.
 
     Raises:
-        FetchError: no response.
+        FetchError: there is no response.
     """
     pause_s, is_repeated = _FIRST_PAUSE_S, False
     for tries_left in reversed(range(MAX_TRIES)):
@@ -105,7 +108,7 @@ async def send_politely(
 
 
 class RobotsFiles:
-    """Reads the robots.txt of each host once, and says which URLs it disallows. Call `close` at the end.
+    """Reads the robots.txt of each host once, and tells which URLs it disallows. Callers must call `close` at the end.
 
     Args:
         prober: The HTTP client.
@@ -118,10 +121,10 @@ class RobotsFiles:
         self._files: dict[str, asyncio.Task[RobotsRules | str]] = {}
 
     async def opt_out(self, url: str, host: HostLimit) -> str | None:
-        """Return the sentence that says why robots.txt disallows a URL; None if it does not.
+        """Return a sentence that says why robots.txt disallows a URL; None if the URL is allowed.
 
-        As RFC 9309 asks, a robots.txt that does not exist allows everything, and one that cannot be read because of a
-        server error or the network allows nothing.
+        As RFC 9309 asks, everything is allowed if robots.txt does not exist. Nothing is allowed if robots.txt cannot be
+        read because of a server error or the network.
 
         Args:
             url: The URL.
@@ -152,7 +155,7 @@ class RobotsFiles:
         await asyncio.gather(*files, return_exceptions=True)
 
     async def _read(self, origin: str, host: HostLimit) -> RobotsRules | str:
-        """Return the rules in the robots.txt of an origin (`https://host:port`), or why the file cannot be read."""
+        """Read the robots.txt of an origin (`https://host:port`); return its rules, or why the file cannot be read."""
         url, limits = f"{origin}/robots.txt", ReadLimits(head_bytes=ROBOTS_BYTES)
         try:
             async with asyncio.timeout(ROBOTS_TIMEOUT_S):

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 
 
 class MemoryLimit:
-    """Limit on the sum of bytes that concurrent tasks hold; tasks wait in order of arrival until there is room.
+    """Limit on the bytes that concurrent tasks hold together; a task waits until there is room for what it needs.
 
     Args:
-        max_bytes: The limit; no task may ask for more.
+        max_bytes: The limit. No task may ask for more: it would wait forever.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -20,7 +20,7 @@ class MemoryLimit:
 
     @asynccontextmanager
     async def share(self) -> AsyncIterator[MemoryShare]:
-        """Yield a reservation, at first of 0 bytes; its bytes are free again at the end of the `with` block."""
+        """Yield a reservation of 0 bytes, which the caller can change; the end of the `with` block releases it."""
         share = MemoryShare(self)
         try:
             yield share
@@ -28,13 +28,13 @@ class MemoryLimit:
             await share.release()
 
     async def take(self, size_bytes: int) -> None:
-        """Wait until `size_bytes` are free, and count them as in use."""
+        """Wait until `size_bytes` are free, then count them as in use."""
         async with self._released:
             await self._released.wait_for(lambda: self._free_bytes >= size_bytes)
             self._free_bytes -= size_bytes
 
     async def give_back(self, size_bytes: int) -> None:
-        """Count `size_bytes` as free again, for tasks that wait for memory."""
+        """Count `size_bytes` as free again, and wake the tasks that wait for memory."""
         async with self._released:
             self._free_bytes += size_bytes
             self._released.notify_all()
@@ -48,13 +48,13 @@ class MemoryShare:
         self.size_bytes = 0
 
     async def reserve(self, size_bytes: int) -> None:
-        """Wait until `size_bytes` are free, and reserve them; the bytes reserved before are released first."""
+        """Release the bytes reserved before, wait until `size_bytes` are free, and reserve these."""
         await self.release()
         await self._limit.take(size_bytes)
         self.size_bytes = size_bytes
 
     async def release(self) -> None:
-        """Make the reserved bytes free again."""
+        """Release the reserved bytes, so that other tasks can have them."""
         size_bytes, self.size_bytes = self.size_bytes, 0
         if size_bytes:
             await self._limit.give_back(size_bytes)

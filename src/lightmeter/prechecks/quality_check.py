@@ -1,9 +1,9 @@
 """Checks of an image's quality: compares measures of the picture with the thresholds in the settings.
 
-The findings that CleanVision 0.3.7 has (dark, light, low_information, blurry, odd_aspect_ratio, grayscale) keep its
-definitions and default thresholds; blank, tiny, animated and rotated are lightmeter's own. A finding is reported where
-the measure is below its threshold, so 0 turns it off. No finding has the severity `error`, because services can analyze
-such images.
+The findings dark, light, low_information, blurry, odd_aspect_ratio and grayscale have the definitions and default
+thresholds of CleanVision 0.3.7. The findings blank, tiny, animated and rotated are lightmeter's own. A finding with a
+threshold is reported if the measure is below the threshold, so a threshold of 0 turns it off. No finding has the
+severity `error`, because services can analyze such images.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ORIENTATIONS: Final = {
     7: "mirrored and turned by 90°",
     8: "turned by 270°",
 }
-"""EXIF orientation (TIFF 6.0 tag 274) → how viewers change the stored picture before they show it."""
+"""EXIF orientation (TIFF 6.0 tag 274) → how viewers turn or mirror the stored picture before they show it."""
 
 
 def image_findings(found: ImageQuality, info: ImageInfo, limits: QualityThresholds) -> Iterator[Finding]:
@@ -63,7 +63,7 @@ def image_findings(found: ImageQuality, info: ImageInfo, limits: QualityThreshol
 
 
 def size_findings(width: int, height: int, limits: QualityThresholds) -> Iterator[Finding]:
-    """Yield the quality findings that need only an image's width and height in pixels: tiny and odd_aspect_ratio."""
+    """Yield the quality findings that depend only on width and height in pixels: tiny and odd_aspect_ratio."""
     short, long = sorted((width, height))
     if short < limits.tiny:
         yield Finding("tiny", "warning", f"Only {width} x {height} pixels.", short)

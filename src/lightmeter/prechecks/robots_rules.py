@@ -1,7 +1,8 @@
 """What a host says about use by robots and AI: the header `X-Robots-Tag` and the file robots.txt (RFC 9309). No I/O.
 
-The standard library's `urllib.robotparser` takes the first rule that matches, and knows no wildcards; RFC 9309 asks for
-the longest one. Patterns are matched without regular expressions, whose time a hostile file could make exponential.
+The standard library's `urllib.robotparser` is not used: it takes the first rule that matches and knows no wildcards,
+while RFC 9309 asks for the longest rule that matches. Patterns are matched without regular expressions, because a
+hostile file could make their time exponential.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ from typing import Final, Literal, TypeAlias
 from urllib.parse import quote, urlsplit
 
 RobotsMode: TypeAlias = Literal["ignore", "warn", "respect"]
-"""What follows if a host opts out of use by AI: nothing, a warning, or an error, so that a run skips the row."""
+"""What follows if a host opts out of use by AI.
+
+`ignore`: nothing. `warn`: a finding with severity `warning`. `respect`: an `error`, so that a run skips the row.
+"""
 
 USER_AGENT: Final = "lightmeter"
-"""Product token that hosts name in robots.txt and in `X-Robots-Tag`."""
+"""Name under which hosts address lightmeter in robots.txt and in `X-Robots-Tag`."""
 
 MAX_RULES: Final = 5000
-"""Rules of a robots.txt that are used, the longest ones first."""
+"""Most rules of a robots.txt that are used; if there are more, the longest ones."""
 
 _MAX_WILDCARDS: Final = 16
-"""Most `*` in a rule; others are ignored."""
+"""A rule with more `*` than this is ignored."""
 
 _OPT_OUTS: Final = frozenset({"noai", "noimageai"})
 _DIRECTIVES_WITH_VALUE: Final = frozenset(
@@ -39,8 +43,8 @@ class RobotsPolicy:
     """How the pre-checks treat hosts that opt out of use by AI or robots.
 
     Attributes:
-        mode: Whether an opt-out is ignored, a warning, or an error for which a run skips the row.
-        reads_robots_txt: Whether the robots.txt of each host is read too.
+        mode: Whether an opt-out is ignored, a warning, or an error because of which a run skips the row.
+        reads_robots_txt: Whether each host's robots.txt is read, in addition to the header `X-Robots-Tag`.
     """
 
     mode: RobotsMode = "warn"
@@ -51,7 +55,7 @@ DEFAULT_POLICY: Final = RobotsPolicy()
 
 
 def opt_out_directive(headers: Iterable[str]) -> str | None:
-    """Return the directive that denies use by AI, such as `noai`, in `X-Robots-Tag` headers; None if there is none.
+    """Return the directive in `X-Robots-Tag` headers that denies use by AI, such as `noai`; None if there is none.
 
     `headers` are the values of these headers. A directive after the name of another robot (`otherbot: noai`) does not
     count.
@@ -69,7 +73,7 @@ def opt_out_directive(headers: Iterable[str]) -> str | None:
 
 
 class RobotsRules:
-    """The rules of a robots.txt that hold for lightmeter, or if it is not named, for all robots.
+    """The rules of a robots.txt that apply to lightmeter: those for its name, or if it is not named, those for `*`.
 
     Args:
         text: Content of the file.
@@ -106,7 +110,7 @@ class RobotsRules:
 
 
 def _lines(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the name (in lower case) and the value of each line `name: value` of a robots.txt, without comments."""
+    """Yield name (in lower case) and value of each line of a robots.txt of the form `name: value`, without comments."""
     for line in re.split(r"[\r\n]+", text.removeprefix("\ufeff")):
         name, colon, value = line.partition("#")[0].partition(":")
         if colon:
@@ -124,7 +128,7 @@ def _normalized(path: str) -> str:
 
 
 def _matches(pattern: str, path: str) -> bool:
-    """Whether a path starts with a pattern, in which `*` is any text, and `$` at its end is the end of the path."""
+    """Whether a path starts with `pattern`, where `*` stands for any text and a final `$` for the end of the path."""
     is_anchored = pattern.endswith("$")
     first, *middle = pattern.removesuffix("$").split("*")
     if not path.startswith(first):

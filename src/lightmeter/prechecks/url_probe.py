@@ -25,15 +25,17 @@ from lightmeter.prechecks.robots_rules import USER_AGENT, opt_out_directive
 from lightmeter.prechecks.url_verdict import ProbeResponse
 
 MAX_REDIRECTS: Final = 5
+"""A request that is redirected more often fails."""
 
 HEADER_BYTES: Final = 64 * 1024
-"""Number of first bytes of remote content that are examined first: they hold the header of nearly all images."""
+"""Number of first bytes of content at a URL that are read before all else: the header of nearly all images fits in."""
 
 _PARTIAL: Final = 206
 _RANGE_REFUSED: Final = 416
 _DECODED_ENCODINGS: Final = frozenset({"gzip", "x-gzip", "deflate"})
+"""Values of `Content-Encoding` for which the content is decoded here. Unknown values are ignored."""
 _OPAQUE_ENCODINGS: Final = frozenset({"br", "zstd", "compress", "x-compress"})
-"""Values of `Content-Encoding`: content that is decoded here, and content that cannot be. Other values are ignored."""
+"""Values of `Content-Encoding` for which the content is not read, because it cannot be decoded here."""
 
 _CONNECT_TIMEOUT_S: Final = 10.0
 _READ_TIMEOUT_S: Final = 20.0
@@ -44,7 +46,7 @@ _HEADERS: Final = {"User-Agent": USER_AGENT, "Accept": "image/*, video/*, */*;q=
 
 
 class HostUnavailable(FetchError):
-    """The host of a URL does not answer, so requests for other URLs of that host would fail too."""
+    """The host of a URL does not answer, so requests for other URLs of the host would fail too."""
 
 
 class NoAnswer(HostUnavailable):
@@ -52,7 +54,7 @@ class NoAnswer(HostUnavailable):
 
 
 class BrokenTransfer(FetchError):
-    """The connection broke; a second request may succeed."""
+    """The connection broke during the transfer; a second request may succeed."""
 
 
 _TRANSLATIONS: Final[tuple[tuple[type[Exception], type[FetchError], str], ...]] = (
@@ -64,7 +66,10 @@ _TRANSLATIONS: Final[tuple[tuple[type[Exception], type[FetchError], str], ...]] 
     (aiohttp.NonHttpUrlRedirectClientError, FetchError, "it redirects to no URL that can be fetched"),
     (ValueError, FetchError, "it is no URL that can be fetched"),
 )
-"""Exception of a library, our exception, its message; the first match counts. aiohttp.InvalidURL is a ValueError."""
+"""Rows of: exception of a library, exception that is raised in its place, message.
+
+The first row that matches counts. `aiohttp.InvalidURL` is a ValueError.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +77,8 @@ class ReadLimits:
     """How much of a URL's content the pre-checks read into memory.
 
     Attributes:
-        head_bytes: Bytes that are read of any content.
-        image_bytes: Bytes that are read of content that starts like an image; not used if lower than `head_bytes`.
+        head_bytes: Most bytes that are read of content that does not start like an image.
+        image_bytes: Most bytes that are read of content that starts like an image; `head_bytes`, if that is more.
     """
 
     head_bytes: int = HEADER_BYTES
@@ -81,7 +86,7 @@ class ReadLimits:
 
     @property
     def most(self) -> int:
-        """Most bytes that are read of any content, image or not."""
+        """Most bytes that are read of any content: the larger of the two limits."""
         return max(self.head_bytes, self.image_bytes)
 
 
@@ -89,7 +94,7 @@ class UrlProber:
     """HTTP client of the pre-checks: requests the URLs of manifest rows; an async context manager.
 
     Args:
-        connections: Maximum number of connections at the same time.
+        connections: Most connections at the same time.
     """
 
     def __init__(self, *, connections: int = 8) -> None:
@@ -120,11 +125,11 @@ class UrlProber:
 
         Args:
             url: URL of the content.
-            limits: How many bytes to read at most; for an image, usually more than for other content.
-            memory: Memory for an image that is longer than `limits.head_bytes`; None means unlimited.
+            limits: Most bytes to read; usually more for an image than for other content.
+            memory: Reserves memory for an image that is longer than `limits.head_bytes`; None: nothing is reserved.
 
         Raises:
-            FetchError: no response; the message says why, without the URL.
+            FetchError: there is no response; the message says why, without the URL.
         """
         async with self._request("GET", url, _PROBE_TIMEOUT_S, Range=f"bytes=0-{limits.most - 1}") as answer:
             part = answer.headers.get("Content-Range", "")
@@ -134,15 +139,15 @@ class UrlProber:
             return await _read_content(answer, limits, memory)
 
     async def download(self, url: str, path: Path, max_bytes: int) -> ProbeResponse:
-        """Download the content of a URL to a file, if the HTTP status is 2xx; return the response.
+        """Download the content of a URL to a file if the HTTP status is 2xx; return the response.
 
         Args:
             url: URL of the content.
-            path: File to write; incomplete if the content is too long.
-            max_bytes: Longest content, in bytes; `sha256` of the result is None if the content is longer.
+            path: File to write; it is incomplete if the content is too long.
+            max_bytes: Longest content, in bytes; if the content is longer, `sha256` of the result is None.
 
         Raises:
-            FetchError: no response, or the transfer broke off; the message says why, without the URL.
+            FetchError: there is no response, or the transfer broke off; the message says why, without the URL.
         """
         async with self._request("GET", url, _DOWNLOAD_TIMEOUT_S, decompress=True) as answer:
             response = _to_probe_response(answer, 0)
@@ -165,13 +170,13 @@ class UrlProber:
     async def _request(
         self, method: str, url: str, total_s: float, *, decompress: bool = False, **headers: str
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send one request and follow redirects; translate every exception into `FetchError`.
+        """Send one request, follow redirects, and yield the response; every exception becomes a `FetchError`.
 
         Args:
             method: HTTP method.
             url: URL to request.
             total_s: Longest time for the request and its response, in seconds.
-            decompress: Whether content with a `Content-Encoding` is decoded, without a limit on its length.
+            decompress: Whether content with a `Content-Encoding` is decoded; the decoded length is not limited.
             headers: HTTP headers of the request.
         """
         if self._session is None:
@@ -195,9 +200,9 @@ class UrlProber:
 
 
 def _new_file(path: Path) -> BinaryIO:
-    """Create and open a file.
+    """Create and open a file for writing.
 
-    Do not call this in a worker thread, which could create the file after a cancelled caller has cleaned up.
+    Do not call this in a worker thread: if the caller is cancelled, the thread could create the file after clean-up.
     """
     return path.open("wb")
 
@@ -216,12 +221,12 @@ def _to_fetch_error(error: Exception) -> FetchError:
 async def _read_content(
     answer: aiohttp.ClientResponse, limits: ReadLimits, memory: MemoryShare | None
 ) -> ProbeResponse:
-    """Read the first bytes of a response's content; read none if the status is not 2xx.
+    """Read the first bytes of a response's content; read nothing if the HTTP status is not 2xx.
 
     Args:
-        answer: The response, of which only the headers are read so far.
-        limits: How many bytes to read at most; for an image, usually more than for other content.
-        memory: Memory for an image that is longer than `limits.head_bytes`; None means unlimited.
+        answer: The response, of which only the headers have been read.
+        limits: Most bytes to read; usually more for an image than for other content.
+        memory: Reserves memory for an image that is longer than `limits.head_bytes`; None: nothing is reserved.
     """
     response = _to_probe_response(answer, limits.most)
     encoding = answer.headers.get("Content-Encoding", "").strip().lower()
@@ -251,7 +256,7 @@ async def _read_content(
 
 
 async def _read_until(answer: aiohttp.ClientResponse, content: bytearray, length: int) -> bool:
-    """Read from `answer` into `content` until it has `length` bytes; return whether the response ended earlier."""
+    """Append bytes of `answer` to `content` until it has `length` bytes; return whether the response ended earlier."""
     while len(content) < length:
         chunk = await answer.content.read(length - len(content))
         if not chunk:
@@ -266,7 +271,7 @@ def _is_image(head: bytes | bytearray) -> bool:
 
 
 def _decompress(data: bytes, max_bytes: int) -> tuple[bytes, bool]:
-    """Return the first `max_bytes` of gzip or deflate data, decompressed, and whether that is all of the data."""
+    """Return the first `max_bytes` of gzip or deflate data, decompressed, and whether these are all of the data."""
     for window_bits in (47, -15):  # gzip or zlib by its header; deflate without a header
         decoder = zlib.decompressobj(window_bits)
         try:
@@ -294,9 +299,9 @@ def _to_probe_response(response: aiohttp.ClientResponse, requested_bytes: int) -
 def _size_bytes(response: aiohttp.ClientResponse, requested_bytes: int) -> int | None:
     """Return the length of the whole content in bytes; None if the server does not send it.
 
-    If the response has only part of the content (`requested_bytes` of it), the length of the whole content is the last
-    number in `Content-Range` (RFC 9110, section 14.4). Some servers put the length of the part there, so a number equal
-    to `requested_bytes` is not used.
+    If the response holds only a part, the length of the whole is the last number in `Content-Range` (RFC 9110, section
+    14.4). But some servers put the length of the part there. So if the number equals `requested_bytes`, the length of
+    the requested part, return None.
     """
     if "Content-Encoding" in response.headers:
         return None

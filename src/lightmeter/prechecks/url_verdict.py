@@ -1,6 +1,6 @@
 """What the HTTP response for a row's URL says about the row. No I/O.
 
-Runs skip rows with an error, so an error is reported only for URLs that no service can use: the URL is gone, or its
+Runs skip rows with an error. So an error is reported only for URLs that no service can use: the URL is gone, or its
 content is neither image nor video. A failure that this machine may cause (network, address, timeout) is a warning.
 """
 
@@ -24,13 +24,16 @@ LOGIN_PAGE: Final = "a login page"
 
 _OTHER_MAGIC: Final = ((b"%PDF-", "a PDF document"), (b"PK\x03\x04", "a ZIP archive"))
 _MEDIA_TEXT: Final = re.compile(rb"<svg|<!doctype svg|<mpd|#extm3u|#define|#\?|/\* xpm|%!ps|p[1-7]\s|simple  =")
-"""Starts of pictures and playlists that are text, or start with it, in lower case."""
+"""Matches the start, in lower case, of pictures and playlists that are text or start with text, such as SVG."""
 _HTML: Final = re.compile(rb"<(?:!doctype html|html|head|body|script|title|meta|style|div|h1|p|a|br|table)\b")
 _LOGIN: Final = re.compile(
     rb"""<input\b[^<>]*\btype=["']?password\b|<form\b[^<>]*\b(?:log|sign)[-_ ]?in\b"""
     rb"""|<(?:title|h1|button)\b[^<>]*>[^<>]*\b(?:log|sign)[- ]?in\b"""
 )
-"""A password field, or a form, title or button that says log in or sign in. It takes time in proportion to the page."""
+"""Matches HTML, in lower case, with a password field, or with a form, title or button that says log in or sign in.
+
+The time of a search is proportional to the length of the page.
+"""
 _ERROR_TITLE: Final = re.compile(
     rb"<(?:title|h1)\b[^<>]*>[^<>]*\b(?:[45]\d\d|error|not found|forbidden|denied|unavailable)\b"
 )
@@ -48,13 +51,13 @@ class ProbeResponse:
         size_bytes: Length of the whole content; None if the server does not send it.
         final_url: URL after redirects.
         head: First bytes of the content.
-        content_was_read: Whether `head` was read; false for an error status or an unknown `Content-Encoding`.
+        content_was_read: Whether `head` was read; false for an error status or an undecodable `Content-Encoding`.
         is_whole: Whether `head` is certainly the whole content.
         broke_off: Whether the transfer broke off after `head`.
-        sha256: SHA-256 of the whole content in hexadecimal digits; None if it was not read to its end.
-        retry_after_s: Seconds in the header `Retry-After`; None without it.
-        etag: The header `ETag`, else `Last-Modified`; None without either.
-        opt_out: The directive in `X-Robots-Tag` that denies use by AI, such as `noai`; None without one.
+        sha256: SHA-256 of the whole content in hexadecimal digits; None if the content was not read to its end.
+        retry_after_s: Seconds in the header `Retry-After`; None if it is missing or no number.
+        etag: The header `ETag`, or if it is missing, `Last-Modified`; None if both are missing.
+        opt_out: The directive in `X-Robots-Tag` that denies use by AI, such as `noai`; None if there is none.
     """
 
     status: int
@@ -77,12 +80,12 @@ class ProbeResponse:
 
     @property
     def is_rate_limited(self) -> bool:
-        """Whether the HTTP status, such as 429, says that the host gets too many requests."""
+        """Whether the HTTP status (429 or 503) says that the host gets too many requests."""
         return self.status in _RATE_LIMITED
 
     @property
     def announced_kind(self) -> MediaKind | None:
-        """Image or video, by the media type in `Content-Type`; None if it is neither."""
+        """Image or video, whichever the media type in `Content-Type` says; None if it says neither."""
         match self.content_type.partition("/")[0]:
             case "image" | "video" as kind:
                 return kind
@@ -90,7 +93,10 @@ class ProbeResponse:
 
 
 def opt_out_finding(why: str, mode: RobotsMode) -> Finding:
-    """Return an error (mode `respect`) or else a warning that a host opts out of use by AI; `why` says how it does."""
+    """Return the finding that a host opts out of use by AI: an error in mode `respect`, else a warning.
+
+    `why` is the sentence that says how the host opts out.
+    """
     return Finding("robots", "error" if mode == "respect" else "warning", f"The host opts out: {why}")
 
 
@@ -99,8 +105,8 @@ def judge_response(response: ProbeResponse, expected: MediaKind | None, robots: 
 
     Args:
         response: The response.
-        expected: Image or video, by the manifest or the file name; None if they do not say.
-        robots: Whether `X-Robots-Tag: noai` is ignored, a warning, or an error.
+        expected: Image or video, whichever the manifest or the file name says; None if they do not say.
+        robots: What follows from a header such as `X-Robots-Tag: noai`: nothing, a warning, or an error.
     """
     facts = {
         "content_type": response.content_type,
@@ -148,9 +154,10 @@ def _judge_content(response: ProbeResponse, expected: MediaKind | None) -> tuple
 
 
 def _judge_media_type(response: ProbeResponse, announced: MediaKind, expected: MediaKind | None) -> list[Finding]:
-    """Return a warning if content is of no known format, or if it was not read and its media type is unexpected.
+    """Return a warning if content is of no known format or, if it was not read, its media type is unexpected.
 
-    `announced` is image or video by the header `Content-Type`, `expected` by the manifest or the file name.
+    `announced` is image or video by the header `Content-Type`; `expected` is image or video by the manifest or the file
+    name, None if they do not say.
     """
     if response.content_was_read:
         message = f"Announced as {response.content_type}, but not of a format that is known here."
@@ -161,7 +168,7 @@ def _judge_media_type(response: ProbeResponse, announced: MediaKind, expected: M
 
 
 def other_content(head: bytes) -> str | None:
-    """Return what content is, such as "a login page", if its first bytes prove it no image or video; else None."""
+    """Return what content is, such as "a login page", if its first bytes prove it is no image or video; else None."""
     if len(head) >= SNIFF_BYTES and not any(head):
         return "zero bytes only"
     for magic, name in _OTHER_MAGIC:
@@ -177,7 +184,7 @@ def other_content(head: bytes) -> str | None:
 
 
 def _page_kind(text: bytes) -> str:
-    """Return "a login page", "an error page" or "a web page", whichever an HTML text in lower case is."""
+    """Return which kind of page an HTML text in lower case is: "a login page", "an error page" or "a web page"."""
     if _LOGIN.search(text):
         return LOGIN_PAGE
     return "an error page" if _ERROR_TITLE.search(text) else "a web page"
@@ -192,9 +199,10 @@ def _is_text(head: bytes) -> bool:
 
 
 def judge_format(found: tuple[MediaKind, str], expected: MediaKind | None) -> list[Finding]:
-    """Return warnings if content is not of the expected kind (image or video) or not in a supported format.
+    """Return warnings if content is not of the expected kind (image or video), or not in a supported format.
 
-    `found` is the kind and the format that the first bytes of the content show, such as `("image", "png")`.
+    `found` is the kind and the format that the first bytes of the content show, such as `("image", "png")`. `expected`
+    is None if no kind is expected.
     """
     kind, name = found
     findings = []

@@ -1,4 +1,4 @@
-"""Checks of the content of videos: do they decode, are frames blank, does the picture change?"""
+"""Checks of the content of videos: do they decode, are frames blank, and does the picture change?"""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ from lightmeter.media.video.video_codec import read_codec, stated_bytes
 from lightmeter.prechecks.finding import Finding
 
 MAX_CHECKED_FRAMES: Final = 60
-"""If the service would capture at most this many frames of a video, all of them are checked."""
+"""If the service would capture at most this many frames of a video, all of these frames are checked."""
 
 MAX_SPREAD_FRAMES: Final = 24
-"""Number of evenly spaced frames that are checked otherwise, because each may need a seek and a second of decoding."""
+"""Number of evenly spaced frames that are checked if the service would capture more than `MAX_CHECKED_FRAMES`.
+
+Fewer are checked, because each of them may need a seek and a second of decoding.
+"""
 
 _SIDE: Final = 256
-"""Longest side, in pixels, of decoded frames."""
+"""Longest side, in pixels, of the decoded frames that are checked."""
 
 _MAY_READ: Final = "The service may still read it."
 _DEFAULT_LIMITS: Final = DecoderLimits()
@@ -33,15 +36,15 @@ _DEFAULT_LIMITS: Final = DecoderLimits()
 
 @dataclass(frozen=True, slots=True)
 class DecodedVideo:
-    """What the pre-checks of a manifest row learned from its video. Values that the video does not tell are None.
+    """What the pre-checks of a manifest row learned from its video. A value that the video does not show is None.
 
     Attributes:
         findings: Problems and facts that the checks found.
-        width: In pixels, upright.
-        height: In pixels, upright.
-        duration_s: Length, in seconds.
+        width: In pixels, of the upright picture.
+        height: In pixels, of the upright picture.
+        duration_s: Length of the video, in seconds.
         perceptual_hash: Hash of the first frame that is not blank; see `media.perceptual_hash`.
-        thumbnail: The first frame that is not blank, else the first one, as a small JPEG.
+        thumbnail: The first frame that is not blank, as a small JPEG; the first frame if all are blank.
     """
 
     findings: tuple[Finding, ...]
@@ -60,7 +63,7 @@ async def check_video(
     limits: DecoderLimits = _DEFAULT_LIMITS,
     pool: DecoderPool | None = None,
 ) -> DecodedVideo:
-    """Decode those frames of a video that the service would capture, or some of them if they are many, and check them.
+    """Decode the frames of a video that the service would capture, and check them; of many frames, check only some.
 
     A broken video gives one finding of severity `error`. A video that takes too much time or memory on this machine
     gives one `warning`.
@@ -68,9 +71,9 @@ async def check_video(
     Args:
         path: The video file.
         capture_interval_s: Seconds between captured frames.
-        max_frames: Maximum number of captured frames; 0 means no limit.
+        max_frames: Most captured frames; 0 means no limit.
         limits: Time and memory of the decoder.
-        pool: Decoder processes that are used again for the next video; None: a new process for this video alone.
+        pool: Keeps decoder processes for several videos; None means that a process is started for this video alone.
 
     Raises:
         UsageError: no video decoder is installed.
@@ -109,8 +112,8 @@ def _not_decoded(finding: Finding, info: VideoInfo | None) -> DecodedVideo:
 def _check_frames(info: VideoInfo, frames: Sequence[VideoFrame], facts: dict[str, Any]) -> DecodedVideo:
     """Check decoded frames of a video for blank and unchanging pictures.
 
-    `facts`, to be stored in the finding `decode`, are `codec` and `captured_frames`: how many frames the service would
-    capture, None if the length of the video is unknown.
+    `facts` becomes part of the finding `decode`. It holds `codec` and `captured_frames`: the number of frames that the
+    service would capture, None if the length of the video is unknown.
     """
     features = [frame_features(frame.rgb) for frame in frames]
     blank = [is_blank(frame.rgb) for frame in frames]

@@ -1,1 +1,4 @@
-"""Distributes free work on ranges of rows (shards) by Dask or Ray; one process alone plans and sends paid requests."""
+"""Distributes work that costs no credits over ranges of rows (shards), by Dask or Ray.
+
+Paid requests are planned and sent by one process alone.
+"""

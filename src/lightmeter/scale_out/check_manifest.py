@@ -1,7 +1,7 @@
 """Pre-checks of a manifest on the workers of a Dask or Ray cluster; the results then go into the journal of one plan.
 
-Rows go to the workers and come back in files, never through a scheduler. Duplicates and near-duplicates are found
-afterwards, over all rows, by the same code as without a cluster.
+Rows and results travel in files, not through the cluster's scheduler. When all rows are checked, the calling process
+finds duplicates and near-duplicates among them, by the same code as without a cluster.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ScaleOut:
 
     Attributes:
         executor: "local" (this process alone), "dask", "ray" or a `distributed.Client`.
-        shard_rows: Most rows in a shard.
+        shard_rows: Most rows in a shard, which is the range of rows that a worker gets at once.
         shard_dir: Folder or URI for the files of the shards, which all workers can reach; None means the cache folder.
 
     Raises:
@@ -54,11 +54,11 @@ class ScaleOut:
 
 
 LOCAL: Final = ScaleOut()
-"""All work is done in this process."""
+"""Setting with which all work is done in this process."""
 
 
 def split_scale_out(arguments: Mapping[str, Any]) -> tuple[ScaleOut, dict[str, Any]]:
-    """Split the arguments of `check` or `plan`; return how work is distributed, and all other arguments."""
+    """Split the arguments of `check` or `plan`; return how work is distributed, and the remaining arguments."""
     given = {name: arguments[name] for name in ScaleOutOptions.__annotations__ if name in arguments}
     return ScaleOut(**given), {name: value for name, value in arguments.items() if name not in given}
 
@@ -68,8 +68,8 @@ async def stream_shard_checks(
 ) -> AsyncGenerator[Progress | ShardResults]:
     """Check the rows of a manifest on the workers of a cluster: yield progress, and at the end the results.
 
-    Shards that an earlier call has finished are not checked again, unless the option `reuse` is off. The caller calls
-    `ShardResults.remove` once the results are in a journal.
+    Shards that an earlier call has finished are not checked again, unless the option `reuse` is off. The caller must
+    call `ShardResults.remove` once the results are in a journal.
 
     Args:
         source: The manifest.
@@ -78,7 +78,7 @@ async def stream_shard_checks(
         scale_out: The cluster, and how rows are divided.
 
     Raises:
-        UsageError: the manifest is standard input, which cannot be read twice; or files cannot be written or read.
+        UsageError: the manifest is standard input, which cannot be read twice; or a shard file cannot be used.
         ManifestError: the manifest cannot be read.
         WorkersLost: several worker processes died during the same shard.
     """
@@ -96,7 +96,7 @@ async def stream_shard_checks(
 
 
 async def in_thread(steps: Generator[T]) -> AsyncGenerator[T]:
-    """Yield the values of a blocking generator, which runs in a thread; close the generator at the end."""
+    """Run a blocking generator in a thread and yield its values (none of them None); close the generator at the end."""
     try:
         while (step := await _next(steps)) is not None:
             yield step
@@ -107,7 +107,7 @@ async def in_thread(steps: Generator[T]) -> AsyncGenerator[T]:
 async def _next(steps: Generator[T]) -> T | None:
     """Return the next value of a blocking generator; None at its end.
 
-    If the task is cancelled, first wait for that value (about 1 s), because the thread cannot be interrupted.
+    If the task is cancelled, it first waits for that value (about 1 s), because the thread cannot be interrupted.
     """
     work = asyncio.create_task(asyncio.to_thread(next, steps, None))
     try:
@@ -120,7 +120,7 @@ async def _next(steps: Generator[T]) -> T | None:
 def _run_shards(
     source: ManifestSource, options: Options, settings: Settings, scale_out: ScaleOut
 ) -> Generator[int | ShardResults]:
-    """Let workers check the rows; yield the number of rows checked so far, about once a second, then the results.
+    """Let workers check the rows; yield the number of rows checked so far about once a second, and finally the results.
 
     Args:
         source: The manifest.
@@ -161,10 +161,10 @@ def _split(
 
 
 def _worker_arguments(checker: CheckerArguments, workers: int) -> CheckerArguments:
-    """Return the arguments `checker` with limits for one of `workers` workers.
+    """Return the arguments `checker`, with limits that suit one of `workers` workers.
 
-    Each worker gets its share of the simultaneous requests to one host, at least one. It decodes on one processor,
-    because a cluster has a worker for each processor.
+    The allowed simultaneous requests to one host are divided among the workers, at least one for each. A worker decodes
+    on one processor, because a cluster has a worker for each processor.
     """
     limits = checker["limits"]
     per_host = max(1, limits.max_checks_per_host // workers)
@@ -174,7 +174,8 @@ def _worker_arguments(checker: CheckerArguments, workers: int) -> CheckerArgumen
 def _shard_folder(source: ManifestSource, options: Options, settings: Settings, scale_out: ScaleOut) -> ShardFolder:
     """Return the folder for the shard files of this check.
 
-    With the option `reuse`, it is the folder of earlier checks of the same manifest with the same options.
+    With the option `reuse`, the folder is the same for all checks of a manifest with the same options, so that finished
+    shards are found again. Without it, the folder is new.
     """
     reader = ManifestReader(source, options=options.read_options)
     name = kept_checks_path(reader.stored_at or reader.name, options, settings).stem
@@ -182,9 +183,10 @@ def _shard_folder(source: ManifestSource, options: Options, settings: Settings, 
 
 
 def shard_base(settings: Settings, scale_out: ScaleOut) -> ShardFolder:
-    """Return the folder that contains a subfolder with shard files for each check or screen of a manifest.
+    """Return the folder in which each check or screen of a manifest has a subfolder for its shard files.
 
-    It is `scale_out.shard_dir`, or else a cache folder, from which subfolders older than `MAX_AGE_S` are deleted.
+    It is `scale_out.shard_dir`. If that is None, it is a cache folder; there, subfolders older than `MAX_AGE_S` are
+    deleted.
     """
     if scale_out.shard_dir is not None:
         return ShardFolder(str(scale_out.shard_dir))

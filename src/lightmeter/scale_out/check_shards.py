@@ -1,4 +1,4 @@
-"""Pre-checks of a shard of rows, which any process can run: it reads the rows from a file, and writes their results."""
+"""Pre-checks of a shard, a range of rows. Any process can run them: rows and results are in files."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _RESULT_TYPES: Final[dict[str, pa.DataType]] = {
 
 @dataclass(frozen=True, slots=True)
 class CheckShard:
-    """The input of `check_shard`: names a file with some rows of a manifest. Picklable, to be sent to workers.
+    """The input of `check_shard`: which file has the rows to check. Picklable, to be sent to workers.
 
     Attributes:
         name: Number of the first row, and a hash that changes with the rows and the local files that they name. It is
-            part of the names of the file with the rows and the file with the results.
+            part of the names of two files: one with the rows, one with the results.
         first: Number of the shard's first row in the manifest, from 0.
         rows: Number of rows.
         folder: Folder of the files.
@@ -55,12 +55,12 @@ class CheckShard:
 
     @property
     def results_name(self) -> str:
-        """Name of the file with the results, in `folder`."""
+        """Name of the file with the results; the file is in `folder`."""
         return f"checks-{self.name}.parquet"
 
 
 def check_shard(shard: CheckShard) -> int:
-    """Check the rows in the shard's file, and write the results and thumbnails to a file. Return the number of rows.
+    """Check the rows in the shard's file, write the results and thumbnails to another file, and return the row count.
 
     Raises:
         UsageError: the file with the rows cannot be read, or the results cannot be written.
@@ -90,14 +90,14 @@ async def _check_all(items: Sequence[Item], arguments: CheckerArguments) -> list
 def split_rows(
     items: Iterator[Item], kept: KeptChecks | None, folder: ShardFolder, shard_rows: int, checker: CheckerArguments
 ) -> Iterator[CheckShard]:
-    """Divide the rows of a manifest into shards, write the rows of each to a file, and yield the shards.
+    """Divide the rows of a manifest into shards, write the rows of each shard to a file, and yield the shards.
 
-    Rows that cannot be analyzed, and rows that already have a result in `kept`, are in no shard.
+    Rows that cannot be analyzed, and rows that already have a result in `kept`, are left out.
 
     Args:
         items: The rows.
-        kept: Results of earlier checks; None without any.
-        folder: Folder of the files.
+        kept: Results of earlier checks; None if there are none.
+        folder: Folder for the files.
         shard_rows: Most rows in a shard.
         checker: Arguments of the `Checker` that checks each shard.
     """
@@ -112,9 +112,9 @@ def split_rows(
 
 
 def _unchecked(items: Iterator[Item], kept: KeptChecks | None) -> Iterator[tuple[Item, bytes]]:
-    """Yield (row, key) for the rows that can be analyzed and have no result in `kept`.
+    """Yield (row, key) for each row that can be analyzed and has no result in `kept`.
 
-    The key, a hash of the row's URL or file, tells later which row a result is for.
+    The key is a hash of the row's URL or file. It shows later which row a result is for.
     """
     chunk: list[Item] = []
     for item in items:
@@ -142,14 +142,15 @@ def _write_rows(rows: Sequence[tuple[Any, ...]], folder: ShardFolder, checker: C
 
 
 class ShardResults:
-    """Gives the rows of a manifest the results that workers wrote; an async context manager, as `Checker` is.
+    """Gives the rows of a manifest the results that workers wrote; used like a `Checker`: an async context manager.
 
-    A row that no shard has, because the manifest or the row's file has changed since, is checked in this process. Ask
-    for the rows in about the order of the manifest: only the results of a few shards are in memory.
+    A row without a result is checked in this process, for example if the manifest or the row's file has changed in the
+    meantime. Ask for the rows in about the order of the manifest, because only the results of a few shards are in
+    memory.
 
     Args:
         shards: The checked shards, in the order of their rows.
-        checker: Arguments of the `Checker` for rows that are in no shard.
+        checker: Arguments of the `Checker` for rows without a result.
         folder: Folder of the files of the shards.
     """
 
@@ -171,11 +172,11 @@ class ShardResults:
         await self._stack.aclose()
 
     def remove(self) -> None:
-        """Remove the files of the shards."""
+        """Delete the files of the shards."""
         self._folder.remove()
 
     async def check(self, item: Item) -> CheckResult:
-        """Return the result of a row from its shard; check a row that is in none.
+        """Return the result of a row from the files of its shard; if it has none, check the row now.
 
         Raises:
             UsageError: the results of a shard cannot be read.

@@ -1,6 +1,6 @@
 """Run a function on many shards by Dask or Ray. A shard is a small picklable description; its rows are in files.
 
-A shard whose worker process dies runs again on another worker, so the function must give the same files each time.
+If a worker process dies, another worker runs the same shard again. So the function must write the same files each time.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ S = TypeVar("S")
 R = TypeVar("R")
 
 MAX_TRIES: Final = 4
-"""Worker processes that may die during one shard, before the whole work fails."""
+"""If this many worker processes die while they run the same shard, the whole work fails."""
 
 _POLL_S: Final = 0.05
+"""Seconds between two checks whether Dask has finished a shard."""
 _WAIT_S: Final = 1.0
-"""Longest time between two values of `ShardExecutor.map`, in seconds."""
+"""Seconds without a result after which `ShardExecutor.map` yields None."""
 
 _RAY_STORE_BYTES: Final = 100 * 2**20
-"""Shared memory of a Ray cluster that is started here: rows and results go through files, so little is needed."""
+"""Bytes of shared memory of a Ray cluster that is started here; little is needed, as rows and results are in files."""
 
 _RAY_HINT: Final = (
     "Its processes must start within 15 seconds, which a machine under load may not allow. Try again, or start a "
@@ -41,7 +42,7 @@ _MapShards: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Generato
 
 @dataclass(frozen=True, slots=True)
 class ShardExecutor:
-    """A Dask or Ray cluster that runs functions on shards. `open_executor` opens one.
+    """A Dask or Ray cluster that runs functions on shards; made by `open_executor`.
 
     Attributes:
         workers: Number of shards that run at the same time.
@@ -51,7 +52,7 @@ class ShardExecutor:
     _map: _MapShards
 
     def map(self, function: Callable[[S], R], shards: Sequence[S]) -> Generator[R | None]:
-        """Yield the result of `function` for each shard as it is ready, and None after each second without a result.
+        """Run `function` on all shards; yield each result when it is ready, and None after each second without one.
 
         Closing the iterator cancels the shards that have not started.
 
@@ -66,10 +67,11 @@ def open_executor(executor: Executor | object) -> Iterator[ShardExecutor]:
     """Connect to a Dask or Ray cluster, or start one on this machine for the `with` block.
 
     Args:
-        executor: "dask" uses the current `distributed.Client`, else the scheduler in DASK_SCHEDULER_ADDRESS; "ray" uses
-            the connection of this process, else the cluster in RAY_ADDRESS. Without these, a cluster on this machine is
-            started, with a worker for each processor. A `distributed.Client` is used as it is. In a Prefect flow with a
-            `DaskTaskRunner`, pass `FlowRunContext.get().task_runner.client`: the runner has no client before that.
+        executor: "dask" uses the current `distributed.Client`, or if there is none, the scheduler in
+            DASK_SCHEDULER_ADDRESS. "ray" uses the connection of this process, or if there is none, the cluster in
+            RAY_ADDRESS. If neither is there, a cluster is started on this machine, with a worker for each processor. A
+            `distributed.Client` is used as it is. In a Prefect flow with a `DaskTaskRunner`, pass
+            `FlowRunContext.get().task_runner.client`, because before that, the runner has no client.
 
     Raises:
         SettingsError: the executor is unknown, its package is not installed, or its cluster does not answer or start.
@@ -105,9 +107,9 @@ def _dask_client(stack: ExitStack) -> Any:
 
 
 def _close_later(stack: ExitStack, opened: Any) -> Any:
-    """Let `stack` close `opened`, a client or a cluster of Dask, and return `opened`; any thread may close the stack.
+    """Let `stack` close `opened`, a client or a cluster of Dask, and return `opened`. Any thread may close the stack.
 
-    Entering the client as a context manager would allow only the context that opened it to close it.
+    `opened` is not entered as a context manager, because then only the context that opened it could close it.
     """
     stack.callback(opened.close)
     return opened
@@ -176,7 +178,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _call(function: Callable[[Any], Any], shard: Any) -> Any:
-    """Return `function(shard)`; Ray itself takes functions alone, and no other callable such as a `partial`."""
+    """Return `function(shard)`. Ray itself runs only functions, not other callables such as a `partial`."""
     return function(shard)
 
 

@@ -1,6 +1,6 @@
 """Parquet files with the rows of a shard and with its results, in a folder or an object store that workers share.
 
-A file appears under its name when it is complete: a worker that is killed leaves no partial results.
+A file gets its name only when it is complete. So a worker that is killed leaves no partial results.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ class ShardFolder:
     """A folder for the files of shards that all workers can read and write; picklable, to be sent to workers.
 
     Attributes:
-        place: A local path, or a URI such as `s3://bucket/prefix`. It may hold a secret key, which
-            `lightmeter.tables.remote.uris.uri_name` removes: print only what that returns.
+        place: A local path, or a URI such as `s3://bucket/prefix`. It may hold a secret key. To print it, use
+            `lightmeter.tables.remote.uris.uri_name`, which removes the key.
     """
 
     place: str
 
     def below(self, name: str) -> ShardFolder:
-        """Return the subfolder `name`."""
+        """Return the folder `name` inside this folder; it need not exist."""
         path, mark, options = self.place.partition("?") if is_uri(self.place) else (self.place, "", "")
         return ShardFolder(f"{path.rstrip('/')}/{name}{mark}{options}")
 
     def create(self) -> None:
-        """Create the folder, unless it is there.
+        """Create the folder if it does not exist.
 
         Raises:
             UsageError: the folder cannot be created.
@@ -70,7 +70,7 @@ class ShardFolder:
             return pq.read_table(f"{root}/{name}", filesystem=files)
 
     def complete_files(self, since: float) -> set[str]:
-        """Return the names of the complete Parquet files in this folder that were written after `since`.
+        """Return the names of the complete Parquet files in this folder that were written at `since` or later.
 
         `since` is in seconds since the epoch.
         """
@@ -80,15 +80,15 @@ class ShardFolder:
             return {one.base_name for one in new if _has_footer(files, one.path)}
 
     def remove(self) -> None:
-        """Remove the folder with its files; ignore errors, because files that stay do no harm."""
+        """Delete the folder with its files; ignore errors, because files that stay do no harm."""
         with suppress(UsageError), self._opened("written") as (files, root):
             files.delete_dir(root)
 
     @contextmanager
     def _opened(self, verb: str) -> Iterator[tuple[Any, str]]:
-        """Yield the file system and the path of the folder; turn errors in the `with` block into a UsageError.
+        """Yield the file system and the path of the folder; errors in the `with` block become a `UsageError`.
 
-        `verb`, `written` or `read`, is what the message says cannot be done.
+        `verb` is `written` or `read`; the message says that the folder cannot be written or read.
         """
         try:
             yield file_system(self.place) if is_uri(self.place) else (fs.LocalFileSystem(), self.place)
@@ -100,7 +100,7 @@ class ShardFolder:
 
 
 def _has_footer(files: Any, path: str) -> bool:
-    """Return whether a Parquet file is whole: a power cut may leave one without its last bytes."""
+    """Return whether a Parquet file is complete; after a power cut, its last bytes may be missing."""
     try:
         pq.read_metadata(path, filesystem=files)
     except (OSError, pa.ArrowException):

@@ -1,6 +1,6 @@
 """Names and limits in the service's HTTP API: features, roles of descriptions, NSFW likelihoods, error texts.
 
-Source: the service's specification and the public clients that speak it.
+Source: the service's specification, and the public clients that use the API.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 FEATURES: Final = ("brands", "colors", "descriptions", "faces", "nsfw", "tags", "texts")
+"""Features in the service's specification: what an image or video can be analyzed for."""
 EXTRA_FEATURES: Final = ("embeddings",)
-"""Features beyond the contract: only requests that name them get them; "all features" does not include them."""
+"""Features that the specification lacks. Requests get them only by name; "all features" does not include them."""
 ROLES: Final = (
     "general",
     "alttext",
@@ -25,6 +26,7 @@ ROLES: Final = (
     "tweet",
 )
 DEFAULT_ROLE: Final = "general"
+"""Role of a request that names none."""
 
 LIKELIHOOD_SEVERITY: Final = {
     "VERY_UNLIKELY": 0.0,
@@ -33,25 +35,27 @@ LIKELIHOOD_SEVERITY: Final = {
     "LIKELY": 0.75,
     "VERY_LIKELY": 1.0,
 }
-"""Likelihood → severity on the scale 0 to 1 of scores, in five even steps; UNKNOWN has none."""
+"""Likelihood of an NSFW label → its severity, 0 to 1, in five even steps. UNKNOWN has no severity."""
 
 AUTH_HEADER: Final = "X-API-Key"
 DEFAULT_TAG_SCORE: Final = 0.9
+"""Lowest score, 0 to 1, of the tags in an answer, if the request does not set it."""
 DEFAULT_CAPTURE_INTERVAL_S: Final = 1
 DEFAULT_MAX_FRAMES: Final = 3
 MAX_FILE_BYTES: Final = 20 * 1024 * 1024
 MAX_QUERY_CHARS: Final = 2048
 RESULT_LIFETIME_S: Final = 24 * 3600
+"""Seconds for which the service keeps the results of a request."""
 VIDEO_SUFFIXES: Final = (".mp4", ".webm", ".mov", ".mkv", ".avi")
 IMAGE_SUFFIXES: Final = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".gif", ".webp", ".bmp", ".avif", ".heic", ".heif"),
     *(".tif", ".tiff"),
 )
 MORE_VIDEO_SUFFIXES: Final = (".m4v", ".qt")
-"""Further file suffixes of MP4 and QuickTime videos."""
+"""Further file suffixes of MP4 and QuickTime videos, in addition to `VIDEO_SUFFIXES`."""
 
 MAX_CREDITS: Final = 2**53 - 1
-"""Most credits of a balance or a budget: exact in every JSON reader, and within the integers of the databases."""
+"""Greatest balance or budget, in credits: every JSON reader holds it exactly, and it fits the databases' integers."""
 
 ACCESS_DENIED: Final = "Access denied."
 PARAMS_REQUIRED: Final = "File/URL params are required."

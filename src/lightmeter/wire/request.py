@@ -23,24 +23,24 @@ def _as_list(value: Any) -> Any:
 
 
 StringList = Annotated[list[str], BeforeValidator(_as_list, json_schema_input_type=str | list[str] | None)]
-"""A string or an array of strings in JSON; always a list in Python, empty if absent."""
+"""In JSON a string or an array of strings; in Python always a list, which is empty if the field is absent."""
 
 
 class AnalyzeRequest(BaseModel):
-    """Body of POST /api/fetch: at least one of `url` and `file` is needed.
+    """Body of POST /api/fetch; it needs `url` or `file`, or both.
 
     Attributes:
         url: URLs of images or videos. For several URLs, or a video, the client must poll for the results.
-        file: Contents as base64 or data URI, at most 20 MB each after decoding.
-        file_name: Names of the contents in `file`, in the order of `file`.
-        backend: Back ends to use; empty means the account's defaults.
+        file: Contents of images or videos as base64 or data URI, at most 20 MB each after decoding.
+        file_name: Names of the contents in `file`, in the same order.
+        backend: Back ends (models or providers) to use; empty means the account's defaults.
         feature: What to analyze, such as `tags`; empty means all features except `embeddings`.
         role: Persona that writes the descriptions (such as `critic`), or their purpose (`alttext`).
         language: Language of descriptions; an unknown one means English.
-        prompt: Custom prompt for descriptions, in place of the role's prompt; empty means none.
+        prompt: Custom prompt for descriptions, in place of the role's prompt; empty or None means the role's prompt.
         tag_score: Lowest score of a tag in the answer, 0 to 1.
         capture_interval: Seconds between captured frames of a video, at least 1; the first frame is at 0 s.
-        max_frames: Maximum number of frames captured from a video; 0 means no limit.
+        max_frames: Most frames captured from a video; 0 means no limit.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -58,7 +58,7 @@ class AnalyzeRequest(BaseModel):
     max_frames: int = Field(default=DEFAULT_MAX_FRAMES, ge=0)
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the request as a JSON body: a list of one string as a string, unset and empty fields omitted."""
+        """Return the request as a JSON body without unset and empty fields; a list of one string becomes the string."""
         body: dict[str, Any] = {}
         for name in type(self).model_fields:
             value = getattr(self, name)

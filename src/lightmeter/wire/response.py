@@ -1,6 +1,6 @@
 """JSON answers of the analysis service, in the older and the newer version of its HTTP API.
 
-Unknown fields are kept; missing ones are None or empty.
+Fields that a class does not know are kept. Fields that an answer lacks are None or empty.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pydantic import (
 
 
 class Wire(BaseModel):
-    """Base class of the service's JSON answers and their parts: unknown fields are kept, not refused."""
+    """Base class of the service's JSON answers and their parts; unknown fields are kept, not refused."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class Tag(Wire):
-    """A tag of an image or frame: name, score (0 to 1), and `source`, the back end (None in some old answers)."""
+    """A tag of an image or frame; `score` is 0 to 1, `source` the back end that found it (None in some old answers)."""
 
     name: str
     score: float | None = None
@@ -34,7 +34,7 @@ class Tag(Wire):
 
 
 class Color(Wire):
-    """A dominant color: `score` is its prominence, `pixel_fraction` its fraction of the picture, both 0 to 1."""
+    """A dominant color; `score` is its prominence, and `pixel_fraction` its share of the pixels, both 0 to 1."""
 
     hex: str
     score: float | None = None
@@ -46,7 +46,7 @@ class Color(Wire):
 
 
 class Nsfw(Wire):
-    """A moderation label, such as `adult`, with a `score` (0 to 1) or a `likelihood` (such as `VERY_LIKELY`)."""
+    """A moderation label, such as `adult`. It has a `score` (0 to 1) or a `likelihood` (such as `VERY_LIKELY`)."""
 
     label: str
     score: float | None = None
@@ -62,7 +62,7 @@ class Description(Wire):
 
 
 class Face(Wire):
-    """A face in an image or frame; fields besides `source` (the back end) depend on the back end, and are kept."""
+    """A face in an image or frame; `source` is the back end. All other fields depend on the back end and are kept."""
 
     source: str | None = None
 
@@ -71,7 +71,8 @@ class Text(Wire):
     """A text that a back end read in an image or frame; `bounding_poly` is `{"vertices": [{"x", "y"}]}` in pixels.
 
     Attributes:
-        is_full_text: Whether `text` is all text of the picture, not a part; None if the service does not say.
+        is_full_text: True if `text` is all the text in the picture, False if it is a part; None if the service does not
+            say.
     """
 
     text: str | None = None
@@ -91,7 +92,7 @@ class Brand(Wire):
 
 
 def _reject_partial_vector(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
-    """Return a validated embedding vector; if any coordinate is invalid, raise a ValueError about the whole vector."""
+    """Return a validated embedding vector; if any coordinate is invalid, raise one ValueError for the whole vector."""
     try:
         return validate(value)
     except ValidationError:
@@ -99,11 +100,11 @@ def _reject_partial_vector(value: Any, validate: ValidatorFunctionWrapHandler) -
 
 
 class Embedding(Wire):
-    """Embedding vector of an image or frame; present only if the request names the feature `embeddings`.
+    """Embedding vector of an image or frame; an answer has it only if the request names the feature `embeddings`.
 
     Attributes:
-        model: Model and version; vectors of different models cannot be compared.
-        vector: Coordinates, of unit length (L2 norm 1).
+        model: Name and version of the model; vectors of different models cannot be compared.
+        vector: Coordinates of the vector, which has length 1 (L2 norm).
     """
 
     model: str
@@ -112,7 +113,7 @@ class Embedding(Wire):
 
 
 def _flat_brands(value: Any) -> Any:
-    """Convert brands given as an object, brand name → entries, to a list of entries with `name`; leave lists as is."""
+    """Convert brands from an object, brand name → entries, to a list of entries with `name`; keep lists as they are."""
     if not isinstance(value, dict):
         return value
     return [
@@ -125,8 +126,8 @@ def _flat_brands(value: Any) -> Any:
 class Entries(Wire):
     """Results of all back ends for an image, a video, or one frame of a video.
 
-    The keys of `tags` are tag names (case-sensitive), those of `colors` are hex strings; each value has one entry for
-    each back end that found the tag or color.
+    The keys of `tags` are tag names (case-sensitive), and the keys of `colors` are hex strings. Each value is a list
+    with one entry for each back end that found the tag or color.
     """
 
     tags: dict[str, list[Tag]] = Field(default_factory=dict)
@@ -140,11 +141,11 @@ class Entries(Wire):
 
 
 class FrameEntries(Entries):
-    """Results for one captured frame of a video; some services do not return results for single frames.
+    """Results for one captured frame of a video; some services return no results for single frames.
 
     Attributes:
         index: 0 for the first captured frame, 1 for the next, and so on.
-        time: Seconds from the start of the video.
+        time: Time of the frame, in seconds from the start of the video.
     """
 
     index: int
@@ -152,7 +153,7 @@ class FrameEntries(Entries):
 
 
 class Asset(Entries):
-    """Results for one analyzed image or video; `name` may be a path on the server or the URL after a redirect."""
+    """Results for one analyzed image or video; `name` may be a path on the server, or the URL after a redirect."""
 
     name: str | None = None
     frames: list[FrameEntries] | None = None
@@ -161,7 +162,7 @@ class Asset(Entries):
 class Results(Wire):
     """The object `all` in an answer: results for each image or video, and error texts.
 
-    An error text is about one image, video, back end or feature; the other results are valid.
+    An error text is about one image, video, back end or feature. Results that the answer has are valid even then.
     """
 
     assets: list[Asset] = Field(default_factory=list)
@@ -171,14 +172,14 @@ class Results(Wire):
 class Answer(Wire):
     """Any JSON answer of /api/fetch and /api/response/<id>: request accepted, in progress, results, or an error.
 
-    Most fields not listed here repeat the request.
+    Most fields that are not described here repeat the request.
 
     Attributes:
         status: `queued`, `processing`, `completed`, `failed`, or another text; None in older versions of the API.
-        credits_paid: Credits charged for this request.
-        credits: Balance of the account after this request.
-        all: Results; None until there are some.
-        error: Error text if the request was refused or failed.
+        credits_paid: Credits charged for this request; None if the answer does not say.
+        credits: Balance of the account in credits after this request; None if the answer does not say.
+        all: Results; None until there are results.
+        error: Error text if the request was refused or failed; else None.
     """
 
     request_id: str | None = None
@@ -214,15 +215,14 @@ class BackendOffer(Wire):
 
     Attributes:
         name: Name of the back end in requests.
-        features: Feature → credits for each image or video frame, 0 or more, before any rounding.
+        features: Feature → price in credits of one image or one video frame, 0 or more, before any rounding.
         default: Whether a request that names no back end uses it.
         local: Whether the back end runs on the service's own machine, with no provider behind it.
         available: Whether requests can use the back end now.
-        reason: Why the back end is not available; None if it is.
+        reason: Why the back end is not available; None if it is available.
         model: Model that the back end runs.
         licence: License of the model, or the provider's terms.
-        alias_of: Name of the back end for which `name` is an alias, and which is the `source` in results; None if
-            `name` is no alias.
+        alias_of: If `name` is an alias, the back end's real name, which is also the `source` in results; else None.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -245,8 +245,8 @@ class Backends(Wire):
 
     Attributes:
         backends: The back ends.
-        rounding: What the service rounds up to whole credits: each image or video frame (`image`), or each `request`;
-            None if the service does not say, or says something else.
+        rounding: What the service rounds up to whole credits: the price of each image or video frame (`image`), or of
+            each request (`request`); None if the service states neither.
     """
 
     backends: list[BackendOffer]

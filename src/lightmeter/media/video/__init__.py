@@ -1,1 +1,1 @@
-"""Reads videos: decoding in a child process, frames to sample, and frames that differ."""
+"""Reads videos: decodes them in a child process, takes frames at intervals, and finds frames that differ."""

@@ -1,8 +1,8 @@
 """Decodes a video in a child process (`decoder_process.py`): starts it, sends requests, checks the answers, kills it.
 
-Each video has a process of its own: a new one, or a fork of one that a `DecoderPool` keeps. It ends after the last
-request, at the deadline, or when the calling task is cancelled. A hostile file can waste only the time and memory of
-one process.
+Each video has its own process: a new one, or a fork of one that a `DecoderPool` keeps. The process ends after the last
+request, at the deadline, or when the calling task is cancelled. So a hostile file can waste the time and memory of one
+process only.
 """
 
 from __future__ import annotations
@@ -42,17 +42,20 @@ from lightmeter.media.video.sampling import duration_of, frame_indices, indices_
 
 _SCRIPT: Final = Path(__file__).with_name("decoder_process.py")
 _MAX_HEADER_BYTES: Final = 4096
+"""Longest header of a message from the child, in bytes. A longer one raises MediaTooLarge."""
 _MAX_INDEX_BYTES: Final = 64 * 1024 * 1024
-"""Size of the longest list of frame times, 4 bytes for each frame: enough for three days at 60 frames a second."""
+"""Longest list of frame times from the child, in bytes: 4 for each frame. Enough for three days at 60 frames/s."""
 _MAX_LOG_BYTES: Final = 1024 * 1024
+"""Number of first bytes of the child's log that are read when it fails."""
 _EXIT_TIMEOUT_S: Final = 2.0
-"""Longest wait for the exit code of a child that closed its pipe, in seconds."""
+"""Seconds to wait for the exit code of a child that closed its pipe; after that, the child is killed."""
 _PIPE_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of the child's output that are buffered in this process."""
 _MALLOC: Final = "glibc.malloc.hugetlb=1:glibc.malloc.top_pad=67108864:glibc.malloc.arena_max=1"
-"""Memory allocation of the child process on Linux: huge pages, 64 MiB at a time, in one arena for all threads.
+"""Setting of memory allocation in the child on Linux: huge pages, 64 MiB at a time, one arena for all threads.
 
-Each fork gets all its memory anew. In pages of 4 KiB, that takes a fifth of the time of a short video. Other C
-libraries than glibc ignore the setting.
+Each fork gets its memory from the kernel anew, page by page. In pages of 4 KiB, that takes a fifth of the time of
+decoding a short video. C libraries other than glibc ignore the setting.
 """
 _MAX_REASON_CHARS: Final = 200
 _OUT_OF_MEMORY: Final = (
@@ -67,11 +70,11 @@ class DecoderLimits:
     """Limits of decoding one video in a child process.
 
     Attributes:
-        wall_s: Longest elapsed time, in seconds; it includes the start of the child.
+        wall_s: Longest elapsed time, in seconds, including the start of the child.
         cpu_s: Longest CPU time, in seconds.
-        memory_bytes: Address space of the child; its libraries alone take about 0.2 GiB.
+        memory_bytes: Most address space that the child may use; its libraries alone take about 0.2 GiB.
         max_pixels: Most pixels of one frame.
-        result_bytes: Most bytes of all sampled frames together.
+        result_bytes: Most bytes of all frames together that one call of `Decoder.frames` returns.
     """
 
     wall_s: float = 60.0
@@ -86,8 +89,8 @@ class VideoFrame:
     """One decoded frame of a video.
 
     Attributes:
-        index: Index in the video, from 0.
-        time_s: Time for which the frame was requested, in seconds from the start.
+        index: Index of the frame in the video, from 0.
+        time_s: Time for which the frame was requested, in seconds from the start of the video.
         rgb: Pixels, height x width x 3, RGB, 0 to 255.
     """
 
@@ -112,7 +115,9 @@ class Decoder:
         self.info = VideoInfo(0, 0, None, 0.0, 0, 0)
 
     async def open(self, path: Path, size_bytes: int) -> None:
-        """Let the child process open the video; set `info` to its metadata, which include the file size `size_bytes`.
+        """Let the child process open the video; set `info` to its metadata.
+
+        `size_bytes` is the length of the file; it becomes part of the metadata.
 
         Raises:
             BrokenMedia: the video has no frames.
@@ -136,8 +141,8 @@ class Decoder:
     async def frames(self, times: list[float], max_side: int | None) -> list[VideoFrame]:
         """Return the frames that the video shows at `times` (seconds), shrunk to a longest side of `max_side` pixels.
 
-        If `max_side` is None, they keep their size. If the file's time stamps are missing or unordered, the average
-        frame rate tells which frame belongs to a time.
+        If `max_side` is None, the frames keep their size. If the file's time stamps are missing or unordered, the frame
+        at a time is found by the average frame rate.
 
         Raises:
             MediaTooLarge: the frames together exceed `DecoderLimits.result_bytes`.
@@ -158,7 +163,7 @@ class Decoder:
         return frames
 
     async def end(self) -> bool:
-        """Let the child process close the video; return whether the process can decode another one."""
+        """Let the child process close the video; return whether the process can decode another video."""
         await self._send()
         header, _ = await self._receive(0)
         return header.get("ended") is True
@@ -192,16 +197,19 @@ class Decoder:
 
 
 class _DecoderProcessError(Exception):
-    """Error that the decoder process reported: `large` (too many pixels), `missing` (no decoder) or `broken`."""
+    """Error that the decoder process reported. Its arguments are the kind of error and the reason.
+
+    The kinds are `large` (too many pixels), `missing` (no decoder is installed) and `broken` (any other error).
+    """
 
 
 class DecoderPool:
-    """Reuses decoder processes for further videos, which saves starting new ones; an async context manager.
+    """Keeps decoder processes for further videos, which saves starting new ones; an async context manager.
 
     Each video is decoded in a fork of a kept process. After any error, the process is killed, not kept.
 
     Args:
-        most_idle: Most processes that wait for a video.
+        most_idle: Most processes that are kept while they have no video to decode.
     """
 
     def __init__(self, most_idle: int) -> None:
@@ -220,7 +228,7 @@ class DecoderPool:
             await self.put_back(process, log, is_sound=False)
 
     async def take(self) -> tuple[Process, BinaryIO]:
-        """Return an idle decoder process, either a kept or a new one, and its log file, which is empty."""
+        """Return a decoder process, a kept or a new one, and the file to which it logs, which is empty."""
         if self._idle:
             process, log = self._idle.pop()
             log.seek(0)
@@ -234,9 +242,9 @@ class DecoderPool:
             raise
 
     async def put_back(self, process: Process, log: BinaryIO, *, is_sound: bool) -> None:
-        """Keep a decoder process and its log for later videos; or kill the process and close the log.
+        """Keep a decoder process and its log for later videos, or kill the process and close the log.
 
-        The process is kept if it had no error (`is_sound`) and fewer than `most_idle` processes are kept already.
+        The process is kept if it had no error (`is_sound`), still runs, and fewer than `most_idle` are kept already.
         """
         if is_sound and process.returncode is None and len(self._idle) < self._most_idle:
             self._idle.append((process, log))
@@ -282,8 +290,8 @@ async def decoder_session(path: Path, limits: DecoderLimits, pool: DecoderPool |
 def _check_container(path: Path) -> tuple[Path, int]:
     """Check that a file is a video of a supported container; return its absolute path and its size in bytes.
 
-    Playlists are refused, because FFmpeg would open the files and URLs in them. The path is absolute, so that FFmpeg
-    cannot take its first part for a protocol (`http:`, `concat:`).
+    Playlists are refused, because FFmpeg would open the files and URLs in them. The path is absolute, because FFmpeg
+    could take the start of a relative path for a protocol (`http:`, `concat:`).
     """
     path = path.absolute()
     try:
@@ -306,7 +314,7 @@ def _check_container(path: Path) -> tuple[Path, int]:
 
 
 async def _start_child(log: BinaryIO) -> Process:
-    """Start a child process that decodes a video; Ctrl-C does not end it. Its standard error goes to `log`."""
+    """Start a child process that decodes videos. Ctrl-C does not end it. Its standard error goes to `log`."""
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-P",  # keeps the folder of the script off the import path
@@ -342,7 +350,7 @@ async def _exit_code(process: Process) -> int:
 
 
 def _exit_error(code: int, log: str, path: Path) -> LightmeterError:
-    """Return the error for a decoder process that ended with exit code `code` without an answer; `log` is its log."""
+    """Return the error for a decoder process that ended with exit code `code` and no answer; `log` is its output."""
     if code in {-signal.SIGXCPU, -signal.SIGALRM, -signal.SIGKILL}:
         return MediaTimeout("The decoder took more processor time than allowed and was ended.")
     name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
@@ -370,9 +378,10 @@ def _read_log(log: BinaryIO) -> str:
 
 
 def _reason(reported: str, log: str, path: Path) -> str:
-    """Return why a video does not decode, in one line without time stamps, source lines and the folder of the file.
+    """Return in one line why a video does not decode, without time stamps, positions in source code and the folder.
 
-    It is FFmpeg's first line in `log`, such as "[mov,mp4 @ 0x55] moov atom not found", else the exception `reported`.
+    The reason is FFmpeg's first line in `log`, such as "[mov,mp4 @ 0x55] moov atom not found". If `log` has none, it is
+    the first line of the exception `reported`.
     """
     native = re.search(r"^\[[^\]\n]+ @ 0x[0-9a-f]+\] (.+)$", log, flags=re.MULTILINE)
     first = native[1] if native else reported.strip().partition("\n")[0]

@@ -2,13 +2,13 @@
 
 Decoders crash, use too much memory, or hang for hours while they hold the interpreter's lock, so that no thread or
 signal handler of the same process can stop them. Here the kernel enforces limits on the fork that decodes a video, and
-the parent kills the whole process group when time is up. The process itself loads the decoder once and opens no video,
-so no video affects the next one. If a fork ends by a signal or an exit code, so does the process.
+the parent kills the whole process group when time is up. The child itself loads the decoder once and opens no video, so
+no video affects the next one. If a fork is killed by a signal or exits with an error code, the child ends the same way.
 
 The protocol uses bytes and JSON, no pickle: a hostile file that takes over the fork must not reach the parent::
 
     parent → a line of JSON: the job        {"path", "wall_s", "cpu_s", "memory_bytes", "max_pixels"}
-    child  → metadata, or an error          and the frames' start times, with the last one's end, as float32
+    child  → metadata, or an error          and the frames' start times, then the end of the final frame, as float32
     parent → a line of JSON: a frame        {"index", "max_side", "in_order"}
     child  → the frame, or an error         height x width x 3 bytes
                                             (in_order: no request for an earlier frame follows)
@@ -16,7 +16,8 @@ The protocol uses bytes and JSON, no pickle: a hostile file that takes over the 
     child  → {"ended": true}                once the fork has ended; the next job may follow
     parent closes the pipe → the child ends
 
-Each message of the child is two big-endian uint32 (length of the header, of the body), a JSON header, and the body.
+Each message of the child consists of the lengths of its header and of its body (two big-endian uint32), the header in
+JSON, and the body.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _GRACE_S = 5
 
 
 class _TooLargeError(Exception):
-    """The frames of the video have more pixels than the limit."""
+    """A frame of the video has more pixels than the limit."""
 
 
 class _NoDecoderError(Exception):
@@ -43,7 +44,7 @@ class _NoDecoderError(Exception):
 
 
 def _set_limits(job: dict[str, Any]) -> None:
-    """Set the limits on memory and time in `job` on this process; the kernel enforces them even if Python hangs."""
+    """Set the limits in `job` on this process's memory and time; the kernel enforces them even if Python hangs."""
     limits = {
         resource.RLIMIT_AS: (job["memory_bytes"], job["memory_bytes"]),
         resource.RLIMIT_CPU: (job["cpu_s"], job["cpu_s"] + 1),
@@ -67,10 +68,10 @@ def _send(output: BinaryIO, header: dict[str, Any], body: bytes = b"") -> None:
 
 
 def _import_decoder() -> Any:
-    """Import the decoder; `decord` is the module of the package decord2.
+    """Import the decoder and return its module `decord`, which the package decord2 installs.
 
     Raises:
-        _NoDecoderError: the package is missing, or some of its files are: `pip uninstall decord` deletes them.
+        _NoDecoderError: the package or some of its files are missing (`pip uninstall decord` deletes files of decord2).
     """
     # decord2 loads every library of the packages nvidia-*, which are larger than the address space allows.
     sys.modules["nvidia"] = None  # type: ignore[assignment] # None makes Python treat a module as missing
@@ -88,7 +89,7 @@ def _import_decoder() -> Any:
 def _open(job: dict[str, Any], decord: Any) -> tuple[_OpenVideo, dict[str, Any], bytes]:
     """Open the video file `job["path"]` with the module `decord`.
 
-    Return the video, its metadata, and the start of each frame and the end of the last in seconds, as float32 bytes.
+    Return the video, its metadata, and float32 bytes: the start of each frame and the end of the final one, in seconds.
 
     Raises:
         _TooLargeError: a frame has more than `job["max_pixels"]` pixels.
@@ -110,8 +111,8 @@ def _open(job: dict[str, Any], decord: Any) -> tuple[_OpenVideo, dict[str, Any],
 class _OpenVideo:
     """Opened video whose frames are read by index.
 
-    The decoder seeks by time stamps. If these are missing or wrong, a seek ends at the wrong frame. Then frames are
-    read one after the other (`in_order`), which is slow but correct.
+    The decoder seeks by time stamps. If the file's time stamps are missing or wrong, a seek ends at the wrong frame.
+    For such a file, frames are read one after the other (`in_order`), which is slow but correct.
     """
 
     def __init__(self, reader: Any, first: Any) -> None:
@@ -152,7 +153,7 @@ def _read_frame(video: _OpenVideo, request: dict[str, Any]) -> tuple[dict[str, A
 
 
 def _decode(job: dict[str, Any], decord: Any, requests: BinaryIO, output: BinaryIO) -> None:
-    """In a forked process, decode one video: answer the parent's requests for frames, or report an error.
+    """Decode one video in a forked process: answer the parent's requests for frames, or report an error.
 
     Args:
         job: Path of the video, and limits on time, memory and pixels.
@@ -173,7 +174,7 @@ def _decode(job: dict[str, Any], decord: Any, requests: BinaryIO, output: Binary
 
 
 def _exit_as_fork_did(code: int) -> None:
-    """End this process as its fork ended: by the signal `-code` if `code` is negative, else with exit code `code`."""
+    """End this process as its fork ended: if `code` is negative, by the signal `-code`; else with exit code `code`."""
     if code < 0:
         with suppress(OSError):  # SIGKILL needs no handler and takes none
             signal.signal(-code, signal.SIG_DFL)

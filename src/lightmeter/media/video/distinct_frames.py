@@ -1,4 +1,4 @@
-"""Which captured frames of a video are worth sending: those that differ from one another."""
+"""Chooses which captured frames of a video are worth sending: those that differ from one another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lightmeter.media.video.frame_differences import FrameFeatures, frame_featur
 from lightmeter.media.video.sample_video import iter_video
 
 MAX_COMPARED_FRAMES: Final = 3600
-"""Most captured frames of a video that are compared: an hour at one a second."""
+"""Most captured frames of a video that can be compared: an hour at one a second. More raise MediaTooLarge."""
 
 _SIDE: Final = 256
 _SLICE_FRAMES: Final = 128
@@ -20,12 +20,12 @@ _SLICE_FRAMES: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class DistinctFrame:
-    """A frame of a video that differs from the others, of the captured ones: those taken at regular intervals.
+    """A captured frame of a video that differs from the other chosen ones; frames are captured at regular intervals.
 
     Attributes:
-        frame: Number among the captured frames, from 0, as the service numbers the frames of a video that it is sent.
+        frame: Number among the captured frames, from 0, as the service numbers the frames of a whole video.
         index: Index among all frames of the video, from 0.
-        time_s: Capture time, in seconds from the start.
+        time_s: Time at which the frame is captured, in seconds from the start of the video.
     """
 
     frame: int
@@ -36,7 +36,7 @@ class DistinctFrame:
 async def find_distinct_frames(
     path: Path, *, interval_s: int, max_frames: int, max_distinct: int
 ) -> tuple[list[DistinctFrame], int]:
-    """Return the captured frames of a video without near-identical ones, and the number of captured frames.
+    """Capture frames of a video at intervals; return those that are not near-identical, and how many were captured.
 
     Args:
         path: The video file.
@@ -45,7 +45,7 @@ async def find_distinct_frames(
         max_distinct: Most frames to return; 0 means no limit.
 
     Raises:
-        MediaError: the video does not decode within the limits, or has too many captured frames.
+        MediaError: the video does not decode within the limits, or has more than `MAX_COMPARED_FRAMES` captured frames.
         UsageError: no video decoder is installed.
     """
     found: list[DistinctFrame] = []
@@ -65,11 +65,11 @@ async def find_distinct_frames(
 
 
 def most_different(frames: Sequence[FrameFeatures], limit: int) -> list[int]:
-    """Return the indices, ascending, of up to `limit` frames that differ most; 0 means all.
+    """Return the indices, ascending, of up to `limit` frames that differ most; a `limit` of 0 means all frames.
 
-    The first frame is chosen. Then, until there are `limit` frames, the one is chosen whose least `scene_difference` to
-    the frames chosen so far is largest (farthest-first traversal, Gonzalez 1985). So every scene is represented before
-    any scene gets a second frame.
+    The first frame is always chosen. Each further choice is the frame that differs most (`scene_difference`) from the
+    chosen frame to which it is most similar. This is farthest-first traversal (Gonzalez 1985). So every scene is
+    represented before any scene gets a second frame.
     """
     if not limit or len(frames) <= limit:
         return list(range(len(frames)))

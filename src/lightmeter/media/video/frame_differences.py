@@ -1,8 +1,9 @@
 """Differences between frames of a video: which are near-identical, and where scenes begin. No I/O.
 
-The scene measure is the content-aware detector of PySceneDetect (`ContentDetector`, scenedetect.com/docs, version 0.6):
-the mean difference of hue, saturation and value, each from 0 to 255, of two frames; a scene begins above 27. Unlike in
-PySceneDetect, the frames are shrunk, hue is a circle, and hue counts only where both pixels have a color.
+`scene_difference` is the measure of PySceneDetect's content-aware detector (`ContentDetector`, version 0.6,
+scenedetect.com/docs): the mean difference of two frames in hue, saturation and value, each from 0 to 255. A scene
+begins where this difference is 27 or more. Three things differ from PySceneDetect: the frames are shrunk, hue is a
+circle, and hue counts only where both pixels have a color.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from PIL import Image
 from lightmeter.media.perceptual_hash import perceptual_hash
 
 CUT_DIFFERENCE: Final = 27.0
-"""Least `scene_difference` of two consecutive frames between which a scene begins: PySceneDetect's default."""
+"""A scene begins between two consecutive frames whose `scene_difference` is at least this: PySceneDetect's default."""
 
 NEAR_IDENTICAL_LEVELS: Final = 6.0
-"""Greatest `largest_change` of two near-identical frames: what an encoder changes in a still picture is below."""
+"""Two frames are near-identical if their `largest_change` is at most this. Encoders change a still picture by less."""
 
 _SIDE: Final = 64
 _CELLS: Final = 16
@@ -31,7 +32,7 @@ _LEAST_SATURATION: Final = 25
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrameFeatures:
-    """Small data from which the functions here compute how a frame differs from others: about 15 KB for each frame.
+    """What is kept of a frame in order to compute how it differs from other frames: about 15 KB.
 
     Attributes:
         hsv: The frame shrunk to 64 x 64 pixels: hue, saturation and value, 0 to 255.
@@ -45,7 +46,7 @@ class FrameFeatures:
 
 
 def frame_features(rgb: NDArray[np.uint8]) -> FrameFeatures:
-    """Return the features of a frame (height x width x 3, RGB)."""
+    """Compute the features by which a frame (height x width x 3, RGB) is compared with others."""
     small = Image.fromarray(np.ascontiguousarray(rgb)).resize((_SIDE, _SIDE), Image.Resampling.BOX)
     step = _SIDE // _CELLS
     blocks = np.asarray(small, np.float32).reshape(_CELLS, step, _CELLS, step, 3)
@@ -54,12 +55,12 @@ def frame_features(rgb: NDArray[np.uint8]) -> FrameFeatures:
 
 
 def perceptual_distance(first: FrameFeatures, second: FrameFeatures) -> int:
-    """Return how many of the 64 bits of two frames' perceptual hashes differ: few if the frames look similar."""
+    """Return in how many of 64 bits the perceptual hashes of two frames differ: in few if the frames look similar."""
     return (first.perceptual_hash ^ second.perceptual_hash).bit_count()
 
 
 def largest_change(first: FrameFeatures, second: FrameFeatures) -> float:
-    """Return the largest difference of two frames in the mean color of one of 16 x 16 cells, 0 to 255.
+    """Return the largest difference between the mean colors of two frames in any of 16 x 16 cells, 0 to 255.
 
     Noise cancels out in the means, but a small object that moves shows.
     """
@@ -67,7 +68,7 @@ def largest_change(first: FrameFeatures, second: FrameFeatures) -> float:
 
 
 def scene_difference(first: FrameFeatures, second: FrameFeatures) -> float:
-    """Return the mean difference of hue, saturation and value of two frames, 0 to 255."""
+    """Return the difference of two frames in hue, saturation and value, averaged over the pixels, 0 to 255."""
     change = np.abs(first.hsv - second.hsv)
     hue = np.minimum(change[..., 0], 256 - change[..., 0])
     has_color = np.minimum(first.hsv[..., 1], second.hsv[..., 1]) >= _LEAST_SATURATION
@@ -82,7 +83,7 @@ def is_near_identical(first: FrameFeatures, second: FrameFeatures) -> bool:
 def cut_indices(frames: Sequence[FrameFeatures], threshold: float = CUT_DIFFERENCE) -> list[int]:
     """Return the indices of frames that begin a scene, except the first frame.
 
-    Such a frame differs from the one before by `threshold` or more (`scene_difference`).
+    A frame begins a scene if its `scene_difference` from the frame before is `threshold` or more.
     """
     differences = (scene_difference(first, second) for first, second in pairwise(frames))
     return [index for index, difference in enumerate(differences, start=1) if difference >= threshold]

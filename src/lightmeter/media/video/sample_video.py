@@ -1,4 +1,4 @@
-"""Metadata of videos and frames taken from them at intervals; the decoder runs in a child process."""
+"""Reads metadata of videos, and frames at regular intervals or given times; the decoder runs in a child process."""
 
 from __future__ import annotations
 
@@ -12,13 +12,20 @@ from lightmeter.media.video.decoder_client import DecoderLimits, VideoFrame, dec
 from lightmeter.media.video.sampling import frame_count, frame_times
 
 MAX_CAPTURES: Final = 86_400
-"""Maximum number of captured frames of a video: a day at one a second. A broken header may claim any length."""
+"""Most captured frames of a video: a day at one a second. More raise MediaTooLarge.
+
+A broken header may claim any length of the video.
+"""
 
 _DEFAULT_LIMITS: Final = DecoderLimits()
 
 
 async def read_video_info(path: Path, *, limits: DecoderLimits = _DEFAULT_LIMITS) -> VideoInfo:
-    """Return the metadata of a video; decode its first frame within `limits`; raise the errors of `decoder_session`."""
+    """Return the metadata of a video; its first frame is decoded within `limits`.
+
+    Raises:
+        UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout, UsageError: as `decoder_session`.
+    """
     async with decoder_session(path, limits) as decoder:
         return decoder.info
 
@@ -33,19 +40,20 @@ async def sample_video(
 ) -> tuple[VideoInfo, list[VideoFrame]]:
     """Return the metadata of a video, and the frames that it shows at 0 s and every `interval_s` seconds after.
 
-    Frames are chosen by their time stamps, so the frame rate may vary. They are upright, as are width and height.
+    Frames are chosen by their time stamps, so the frame rate may vary. The frames are upright, and so are the width and
+    height in the metadata.
 
     Args:
         path: The video file.
         interval_s: Seconds between captured frames, at least 1.
-        max_frames: Maximum number of frames; 0 means as many as `limits.result_bytes` and `MAX_CAPTURES` allow.
-        max_side: Longest side of the frames, in pixels; None: no limit.
+        max_frames: Most frames; 0 means as many as `limits.result_bytes` and `MAX_CAPTURES` allow.
+        max_side: Larger frames are shrunk to a longest side of this many pixels; None: frames keep their size.
         limits: Time and memory of the decoder.
 
     Raises:
         UnsupportedMedia, BrokenMedia, MediaTimeout, UsageError: as `decoder_session`.
         MediaTooLarge: decoding needs more pixels, memory or frames than `limits` allow.
-        ValueError: the interval is below 1, or the limit is negative.
+        ValueError: `interval_s` is below 1, or `max_frames` is negative.
     """
     frame_count(0.0, interval_s, max_frames)  # checks the arguments
     async with decoder_session(path, limits) as decoder:
@@ -64,12 +72,19 @@ async def iter_video(
 ) -> AsyncGenerator[tuple[VideoInfo, list[VideoFrame]], None]:
     """Yield the frames of `sample_video` in slices, so that memory is bounded for videos of any length.
 
-    Each slice of `slice_frames` has a decoder process of its own, which has ended when the slice is yielded. Starting
-    one takes about 0.15 s. The other arguments and the errors are those of `sample_video`; an error may come after
-    some slices, and `limits` apply to each slice.
+    Each slice is decoded in a new process, which has ended when the slice is yielded. Starting a process takes about
+    0.15 s. Errors are those of `sample_video`; an error may come after some slices.
+
+    Args:
+        path: The video file.
+        interval_s: Seconds between captured frames, at least 1.
+        max_frames: Most frames; 0 means no limit but `MAX_CAPTURES`.
+        max_side: Larger frames are shrunk to a longest side of this many pixels; None: frames keep their size.
+        slice_frames: Number of frames in a slice.
+        limits: Time and memory of the decoder, for each slice.
 
     Yields:
-        The metadata, the same each time, and the frames of the slice.
+        The metadata, which is the same each time, and the frames of the slice.
     """
     frame_count(0.0, interval_s, max_frames)
     first, count = 0, 1
@@ -91,13 +106,13 @@ async def iter_frames_at(
     slice_frames: int,
     limits: DecoderLimits = _DEFAULT_LIMITS,
 ) -> AsyncGenerator[list[VideoFrame], None]:
-    """Yield the frames that a video shows at given times in slices; raise the errors of `decoder_session`.
+    """Yield in slices the frames that a video shows at the times `times_s`; raise the errors of `decoder_session`.
 
     Args:
         path: The video file.
         times_s: Times in seconds from the start, ascending.
-        max_side: Longest side of the frames, in pixels; None: no limit.
-        slice_frames: Frames in a slice.
+        max_side: Larger frames are shrunk to a longest side of this many pixels; None: frames keep their size.
+        slice_frames: Number of frames in a slice.
         limits: Time and memory of the decoder, for each slice.
     """
     for first in range(0, len(times_s), slice_frames):
@@ -110,7 +125,7 @@ async def iter_frames_at(
 def _capture_times(info: VideoInfo, interval_s: int, max_frames: int) -> list[float]:
     """Return the times, in seconds from the start, at which frames are captured: 0 and every `interval_s` seconds.
 
-    There are at most `max_frames`; 0 means no limit.
+    There are at most `max_frames` times; 0 means no limit.
 
     Raises:
         MediaTooLarge: there are more than `MAX_CAPTURES` times.

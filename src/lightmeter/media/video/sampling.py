@@ -1,4 +1,4 @@
-"""Which frames of a video are captured and charged. Estimates, pre-checks and service share these rules."""
+"""Rules for which frames of a video are captured and charged. Estimates, pre-checks and the service share them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from math import ceil, floor, isfinite
 from typing import Final
 
 MAX_DURATION_S: Final = 7 * 86_400.0
-"""Longest plausible duration, in seconds: a week. Broken headers claim centuries."""
+"""Longest plausible duration of a video, in seconds: a week. Broken headers claim centuries, which are ignored."""
 
 TIME_TOLERANCE_S: Final = 1e-3
-"""Rounding error of times in video files, in seconds, that is ignored.
+"""Times in video files that differ by at most this many seconds count as equal, because they are rounded.
 
 Video files count in milliseconds or finer. The decoder's time stamps are 32-bit floats, which are exact to a
 millisecond up to two hours.
@@ -21,20 +21,21 @@ WHOLE_SECONDS_SQL: Final = (
     f"CASE WHEN duration_s > 0 THEN max(1, CAST(duration_s - {TIME_TOLERANCE_S} AS INTEGER) "
     f"+ (duration_s - {TIME_TOLERANCE_S} > CAST(duration_s - {TIME_TOLERANCE_S} AS INTEGER))) END"
 )
-"""SQL for the column `duration_s`, rounded up to whole seconds as `frame_count` rounds, at least 1; null if unknown.
+"""SQL expression for `duration_s` rounded up to whole seconds, at least 1; null if the duration is unknown.
 
-Videos with the same value have the same number of captured frames, because intervals are whole seconds too.
+It rounds as `frame_count` does. Videos with the same value have the same number of captured frames, because intervals
+are whole seconds too.
 """
 
 
 def duration_of(stamped_s: float | None, frames: int = 0, fps: float = 0.0) -> float | None:
-    """Return the plausible duration of a video in seconds, to a tenth of a millisecond; None if it is unknown.
+    """Return the plausible duration of a video in seconds, rounded to a tenth of a millisecond; None if it is unknown.
 
     A duration is plausible if it is above 0 and at most `MAX_DURATION_S`. If `stamped_s` is not plausible,
     `frames / fps` takes its place.
 
     Args:
-        stamped_s: Duration by the time stamps, in seconds; None without time stamps.
+        stamped_s: Duration by the time stamps, in seconds; None if there are no time stamps.
         frames: Number of frames; 0 if unknown.
         fps: Frames a second; 0 if unknown.
     """
@@ -48,15 +49,16 @@ def duration_of(stamped_s: float | None, frames: int = 0, fps: float = 0.0) -> f
 def frame_count(duration_s: float | None, interval_s: int, max_frames: int) -> int:
     """Return the number of captured frames: min(max_frames, max(1, ceil(duration / interval))).
 
-    An excess of up to `TIME_TOLERANCE_S` is ignored: 10.000000001 s at an interval of 1 s are 10 frames.
+    If the duration exceeds a multiple of the interval by at most `TIME_TOLERANCE_S`, the excess is ignored: a video of
+    10.000000001 s has 10 frames at an interval of 1 s.
 
     Args:
-        duration_s: Length of the video in seconds; None, if it is unknown, counts as 0.
+        duration_s: Length of the video in seconds; None (unknown) counts as 0, which gives one frame.
         interval_s: Seconds between captured frames, at least 1.
-        max_frames: Upper limit; 0 means none.
+        max_frames: Upper limit; 0 means no limit.
 
     Raises:
-        ValueError: the interval is below 1, the limit is negative, or the length is not finite.
+        ValueError: `interval_s` is below 1, `max_frames` is negative, or `duration_s` is not finite.
     """
     length_s = 0.0 if duration_s is None else duration_s
     if interval_s < 1 or max_frames < 0 or not isfinite(length_s):
@@ -71,16 +73,16 @@ def frame_times(duration_s: float | None, interval_s: int, max_frames: int) -> l
     Args:
         duration_s: Length of the video in seconds; if it is unknown (None), the only time is 0.
         interval_s: Seconds between captured frames, at least 1.
-        max_frames: Upper limit; 0 means none.
+        max_frames: Most captured frames; 0 means no limit.
 
     Raises:
-        ValueError: the interval is below 1, the limit is negative, or the length is not finite.
+        ValueError: `interval_s` is below 1, `max_frames` is negative, or `duration_s` is not finite.
     """
     return [float(n * interval_s) for n in range(frame_count(duration_s, interval_s, max_frames))]
 
 
 def evenly_spaced(times: Sequence[float], most: int) -> list[float]:
-    """Return `most` (2 or more) of the times, evenly spaced from first to last; all if there are at most `most`."""
+    """Return `most` (2 or more) of `times`, evenly spaced from first to last; all if there are no more than `most`."""
     if len(times) <= most:
         return list(times)
     return [times[round(n * (len(times) - 1) / (most - 1))] for n in range(most)]
@@ -90,12 +92,12 @@ def frame_indices(times: Sequence[float], fps: float, frame_count: int) -> list[
     """Return the indices of the frames that a video of constant frame rate shows at `times`.
 
     Args:
-        times: In seconds from the start; a time past the end gives the last frame.
+        times: Seconds from the start of the video; a time after its end gives its final frame.
         fps: Frames a second.
-        frame_count: Number of frames.
+        frame_count: Number of frames of the video.
 
     Raises:
-        ValueError: there are no frames, or no rate.
+        ValueError: `frame_count` is below 1, or `fps` is not above 0.
     """
     if fps <= 0 or frame_count < 1:
         raise ValueError(f"no frames to pick from: {frame_count} at {fps} a second")
@@ -105,10 +107,10 @@ def frame_indices(times: Sequence[float], fps: float, frame_count: int) -> list[
 def indices_at(times: Sequence[float], starts: Sequence[float]) -> list[int]:
     """Return the indices of the frames that a video of varying frame rate shows at `times`.
 
-    The times are in seconds from the first of the ascending `starts`, the start times of the frames.
+    `times` are in seconds after `starts[0]`. `starts` are the start times of all frames, ascending.
 
     Raises:
-        ValueError: there are no frames.
+        ValueError: `starts` is empty.
     """
     if not starts:
         raise ValueError("no frames to pick from")

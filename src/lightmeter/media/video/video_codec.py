@@ -1,4 +1,4 @@
-"""Codec and stated length of a video file, by the header of its container. The file is not decoded."""
+"""Reads a video file's codec and stated length from the header of its container. The file is not decoded."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import BinaryIO, Final
 from lightmeter.media.media_info import SNIFF_BYTES, sniff
 
 _MAX_HEADER_BYTES: Final = 8 * 1024 * 1024
+"""Most bytes of a container's header that are read."""
 _MAX_BOXES: Final = 1000
+"""Most outer boxes of an MP4 or MOV file that are read."""
 
 _ISO_CODEC: Final = re.compile(rb"vmhd.*?stsd.{12}(.{4})", re.DOTALL)
-"""In an MP4 or MOV file, the format of the first sample description (`stsd`) after a video media header (`vmhd`)."""
+"""Finds the codec of an MP4 or MOV file: the first sample description (`stsd`) after a video media header (`vmhd`)."""
 _AVI_CODEC: Final = re.compile(rb"vids.*?strf.{20}(.{4})", re.DOTALL)
-"""In an AVI file, `biCompression` in the stream format (`strf`) of the first video stream."""
+"""Finds the codec of an AVI file: `biCompression` in the stream format (`strf`) of the first video stream."""
 _MATROSKA_CODEC: Final = re.compile(rb"\x86[\x80-\xff](V_[A-Z0-9/_]+)")
-"""In a Matroska or WebM file, the element CodecID of the first video track."""
+"""Finds the codec of a Matroska or WebM file: the element CodecID of the first video track."""
 
 _NAMES: Final = {
     **dict.fromkeys(("avc1", "avc3", "h264", "x264", "v_mpeg4/iso/avc"), "h264"),
@@ -33,9 +35,9 @@ _NAMES: Final = {
 
 
 def read_codec(path: Path) -> str | None:
-    """Return the codec of a video file, such as `h264`; None if its header does not say.
+    """Return the codec of a video file, such as `h264`; None if its header does not state one.
 
-    A codec that this module has no name for is returned as the container names it, in lower case.
+    If this module does not know the container's code for the codec, return that code in lower case.
 
     Raises:
         OSError: the file cannot be read.
@@ -63,7 +65,7 @@ def _first_bytes(file: BinaryIO) -> bytes:
 def stated_bytes(path: Path) -> int | None:
     """Return the length in bytes that an MP4 or MOV file must have, by the lengths of its boxes; None if unknown.
 
-    A file that was cut is shorter. Its index, which may be at its start, still lists the frames that are missing.
+    A truncated file is shorter than this, although its index, if at its start, still lists the missing frames.
 
     Raises:
         OSError: the file cannot be read.
@@ -78,7 +80,7 @@ def stated_bytes(path: Path) -> int | None:
 
 
 def _iso_boxes(file: BinaryIO) -> Iterator[tuple[bytes, int, int]]:
-    """Yield name, position and length in bytes of the outer boxes of an MP4 or MOV file (ISO 14496-12)."""
+    """Yield the name, position and length in bytes of each outer box of an MP4 or MOV file (ISO 14496-12)."""
     position = 0
     for _ in range(_MAX_BOXES):
         file.seek(position)
@@ -93,7 +95,7 @@ def _iso_boxes(file: BinaryIO) -> Iterator[tuple[bytes, int, int]]:
 
 
 def _iso_header(file: BinaryIO) -> bytes:
-    """Return the content of the box `moov` of an MP4 or MOV file, at most `_MAX_HEADER_BYTES`."""
+    """Return the content of the box `moov` of an MP4 or MOV file, at most `_MAX_HEADER_BYTES`; empty if it has none."""
     for name, position, length in _iso_boxes(file):
         if name == b"moov":
             file.seek(position + 16)
