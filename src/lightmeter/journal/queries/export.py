@@ -264,7 +264,7 @@ def asset_rows(db: sqlite.Connection, run: int, submissions: SubmissionRange) ->
 
 
 def request_rows(db: sqlite.Connection, submissions: SubmissionRange) -> sqlite.Cursor:
-    """Return a cursor over rows of the table `requests`, one for each request in a range of submissions."""
+    """Return a cursor over the rows of the exported table `requests`, one for each request of a submission range."""
     return db.execute(_REQUESTS.format(selected=_selected(submissions)), submissions.parameters(0))
 
 
