@@ -32,7 +32,7 @@ HAS_FRAMES: Final = (
 )
 """SQL: whether row `{0}` is a video whose frames are sent in its place.
 
-`{1}` is empty, or the name of the attached database with a dot.
+`{1}` is the name of the attached database with a dot, such as `main.`, or empty.
 """
 
 IS_ROW: Final = f"seq < {FIRST_FRAME_SEQ}"

@@ -34,7 +34,7 @@ The value has the form of `FORMER_RUNS`: a JSON list of [run id, last submission
 FOLDED: Final = "folded"
 """Key in the table `meta` of the id of a removed run.
 
-It is the last run whose rows were added to this journal before the run was removed.
+Before an older run is removed, its rows are added to this journal. The value is the id of the run that was added last.
 """
 
 CHECKED_ONLY: Final = "checked_only"
@@ -169,8 +169,8 @@ def archived_runs(out: Path) -> list[Path]:
 def _age(header: RunHeader) -> tuple[int, str, str, str]:
     """Return a key that sorts the runs of a folder by age, oldest first.
 
-    The key is (position of the run among the runs of its folder, from 1; time when the run id was made, which is its
-    first 15 characters; time of the plan; run id). Runs of older versions of lightmeter all have the position 0.
+    The key is (position of the run among the runs of its folder, from 1; first 15 characters of the run id, which are
+    the time when it was made; time of the plan; run id). Runs of older versions of lightmeter all have the position 0.
     """
     return header.position, header.run_id[:15], header.planned_at, header.run_id
 

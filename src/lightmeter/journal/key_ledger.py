@@ -118,7 +118,7 @@ class KeyLedger:
     def record(self, period: str, totals: RunTotals, cap: int | None = None) -> bool:
         """Write this run's credits, and return True.
 
-        If the credits of all runs would exceed `cap`, write nothing, return False.
+        If the credits of all runs would exceed `cap`, write nothing and return False.
 
         Args:
             period: The current period, such as `2026-03`. If the key was already used in a later period, the credits

@@ -117,14 +117,14 @@ class ReviewChanges(NamedTuple):
 def add_reviews(
     folder: Path, run_id: str, items: Iterable[tuple[str, str]], decision: Decision, by: str, note: str = ""
 ) -> int:
-    """Store the same decision (keep, reject or unsure) about items of a run; return its id for `withdraw_reviews`.
+    """Store the same decision about some items of a run; return the id of this batch, for `withdraw_reviews`.
 
     Args:
         folder: The output folder of the run.
         run_id: Id of the run.
         items: Pairs of item id and URL.
-        decision: The decision.
-        by: Name of the person.
+        decision: The decision: `keep`, `reject` or `unsure`.
+        by: Name of the person who decides.
         note: A remark of the person; may be empty.
 
     Raises:

@@ -14,9 +14,9 @@ from lightmeter.journal.frame_rows import FIRST_FRAME_SEQ, FRAME_OF, FRAME_SEQS,
 from lightmeter.redaction import has_credentials, mask_credentials
 
 APPLICATION_ID: Final = 0x4C4D4A31
-"""Number in the header of an SQLite file, the characters `LMJ1`, that marks the file as a journal of lightmeter.
+"""Number that marks an SQLite file as a journal of lightmeter. Its bytes are the characters `LMJ1`.
 
-The command `file` and the class `Journal` recognize a journal by it.
+It stands in the header of the file. The command `file` and the class `Journal` recognize a journal by it.
 """
 
 VERSION: Final = 8

@@ -145,7 +145,7 @@ def cost_breakdown(db: sqlite.Connection, prices_json: str | None) -> CostBreakd
 
 
 def credits_saved_without(db: sqlite.Connection) -> dict[tuple[str, str], CreditRange] | None:
-    """Return, for each feature of each back end, how many credits less the run would have cost without it.
+    """Return, for each feature of each back end, how many fewer credits the run would have cost without it.
 
     The keys are pairs (back end, feature). The credits of several pairs do not add up, because the service rounds up.
     The value is a range if the charges agree with both ways of rounding up: for each picture (image or video frame),

@@ -37,7 +37,7 @@ class KeySpending:
 
     @property
     def forecast(self) -> int:
-        """Credits that will be spent by the end of the period if the runs go on spending at the pace so far."""
+        """Credits that will be spent by the end of the period if spending goes on at its average pace in the period."""
         return round(self.spent / self.elapsed) if self.elapsed else self.spent
 
 

@@ -173,7 +173,7 @@ def _split_charge(total: int | None, holds: dict[int, int]) -> dict[int, int]:
     """Split `total` credits over requests. Return request id → credits.
 
     Each request gets at least 1 credit and at most the credits reserved for it. If `total` is None, each request gets
-    all of these.
+    all credits reserved for it.
 
     Args:
         total: Credits to split, or None.

@@ -34,7 +34,7 @@ All requests of a run have the same options, so only the kind of the assets (ima
 """
 
 MAX_RECENT_CHARGES: Final = 2000
-"""Most charges from earlier starts of the run that it learns prices from when it is started again.
+"""When a run is started again, it learns prices from at most this many of its newest charges.
 
 More charges would delay the start and hardly change the result.
 """
@@ -53,9 +53,8 @@ def price_key_of(kinds: Sequence[str | None]) -> str:
 def learner_from_journal(db: sqlite.Connection, header: RunHeader, recent: int | None = None) -> PriceLearner:
     """Return the prices of a run's requests as learned from its charges so far.
 
-    Before the first charge: the planned price.
-
-    For the embedded service, it is known that the price of each picture (image or video frame) is rounded up.
+    Before the first charge, the price of all requests is the planned price. For the embedded service, it is known that
+    the price of each picture (image or video frame) is rounded up.
 
     Args:
         db: The journal of the run.

@@ -182,11 +182,11 @@ def _assign_new_id(
 
 
 def balance_gap(db: sqlite.Connection, balance: int) -> int:
-    """Return how many credits, at least, have left the account that the requests in the journal do not explain.
+    """Return the least number of credits that left the account without a request in the journal that explains them.
 
-    `balance` is the present balance. It is compared with the opening balance in the journal: the last one to which
-    later balances are compared. Each request that changed state after the opening balance explains its charge, or while
-    that is unknown, the credits reserved for it. Without an opening balance, return 0.
+    `balance` is the present balance. It is compared with the newest opening balance in the journal, from
+    `opening_reading`. A request that changed state after that reading explains as many credits as it was charged; while
+    the charge is unknown, as many as are reserved for it. Without an opening balance, return 0.
     """
     opening = opening_reading(db)
     if opening is None:
@@ -195,7 +195,7 @@ def balance_gap(db: sqlite.Connection, balance: int) -> int:
 
 
 async def judge_balance_gap(journal: Journal, check: JournalCheck, gap: int, at: float, *, sole_spender: bool) -> int:
-    """Act on credits that are missing from the account at the start of a run: is the journal outdated?
+    """React to credits that are missing at the start of a run: they may mean that the journal is outdated.
 
     Do nothing if the journal is known to be the latest one. If others may spend from the account, only log a warning.
     If nobody else spends, the journal must be outdated or a copy. Then raise JournalConflict, or reserve the missing

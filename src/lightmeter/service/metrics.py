@@ -21,7 +21,7 @@ from lightmeter.errors import SettingsError
 from lightmeter.service.backends.providers.provider import Usage
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
-"""Content type of `Metrics.as_text`: the text format, version 0.0.4, which every later Prometheus can read too."""
+"""Content type of `Metrics.as_text`: version 0.0.4 of the Prometheus text format, which old and new servers read."""
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 """Upper bounds of the histogram buckets for durations in seconds: from a cached answer to the longest allowed fetch."""
@@ -143,7 +143,10 @@ class Metrics:
             self._pictures(feature, backend).inc(pictures)
 
     def count_inference(self, backend: str, pictures: int, seconds: float) -> None:
-        """Record the duration of a successful call of a back end, and how many images and video frames it analyzed."""
+        """Record the duration of a successful call of a back end in seconds, and how many pictures it analyzed.
+
+        Pictures are images and video frames.
+        """
         self._inference_s(backend).observe(seconds)
         self._batch(backend).observe(pictures)
         attributes = {"lightmeter.backend": backend}

@@ -16,10 +16,11 @@ ALERTS_META: Final = "alerts"
 """Name under which the table `meta` stores the state of each alert, as JSON."""
 
 AlertState = Literal["sending", "delivered", "failed", "unknown", "superseded"]
-"""State of an alert. `sending`: it is being sent. `delivered`: the receiver accepted it.
+"""State of an alert.
 
-`failed`: the receiver certainly did not accept it. `unknown`: it was sent, but no answer came. `superseded`: it will
-not be sent, because the run has also reached a higher threshold.
+`sending`: it is being sent. `delivered`: the receiver accepted it. `failed`: the receiver certainly did not accept it.
+`unknown`: it was sent, but no answer came. `superseded`: it will not be sent, because the run has also reached a higher
+threshold.
 """
 
 _NOTE_START: Final = "The alert “"

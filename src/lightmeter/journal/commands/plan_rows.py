@@ -193,7 +193,7 @@ def add_rows(
 
 
 def _frame_row(video: PlannedRow, frame: PlannedFrame) -> PlannedRow:
-    """Return the row for a video frame. Its identity and hash are those of the video plus the number of the frame."""
+    """Return the row for a video frame. Its identity and hash are those of the video, with the frame's number added."""
     return PlannedRow(
         seq=frame_seq(video.seq, frame.frame),
         item_id=f"{video.item_id}#frame {frame.frame}",

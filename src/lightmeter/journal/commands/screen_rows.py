@@ -1,8 +1,8 @@
 """Apply the decisions of a screen (`--screen`) to the rows of a plan.
 
 A screen analyzes all rows with local back ends before any row is paid for. A row that the screen rejects is `skipped`.
-Two kinds of rows do not match the screen's rule but are sent and paid for all the same: a random sample of the rejected
-rows, and rows that no local back end could analyze. They get the finding `screened`, which says why.
+Two kinds of rows do not pass the screen but are sent and paid for all the same: a random sample of the rejected rows,
+and rows that no local back end could analyze. They get the finding `screened`, which says why.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class ScreenOutcome:
 def apply_screen(
     db: sqlite.Connection, backends: tuple[str, ...], rule: str, decisions: Iterable[tuple[str, bool]], audit: float
 ) -> None:
-    """Mark the pending rows that do not match a rule as skipped; rows in a random sample of them stay pending.
+    """Skip the pending rows that do not match a rule. A random sample of these rows stays pending, to be paid for.
 
     Args:
         db: The journal of the plan.

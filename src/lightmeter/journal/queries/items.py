@@ -312,9 +312,10 @@ def _frames(db: sqlite.Connection, condition: str) -> FrameRange:
 
 
 def pending_frame_ranges(db: sqlite.Connection) -> Iterator[tuple[int, int | None, bool]]:
-    """Yield (least frames, most frames, whether frames are sent singly) of each pending row, in the send order.
+    """Yield how many frames each pending row has, in the send order.
 
-    An image has 1 frame. The value for most frames is None if no upper bound is known.
+    A result is (least frames, most frames or None if unbounded, whether the frames are sent as single images). An image
+    has 1 frame.
     """
     query = (
         f"SELECT frames_low, frames_high, NOT {IS_SENT} FROM items "  # noqa: S608

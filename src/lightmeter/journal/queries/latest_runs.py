@@ -12,7 +12,7 @@ from lightmeter.journal.frame_rows import FRAME_SEQS, ROW_OF
 CREDIT_STEP: Final = 2**-20
 """Unit of shares of credits, about a millionth of a credit.
 
-Each share is a multiple of it, so sums of floats are exact.
+The credits of a request are divided among its items in multiples of this unit, so that sums of these floats are exact.
 """
 
 _SCHEMA: Final = """

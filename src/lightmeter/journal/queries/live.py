@@ -132,11 +132,14 @@ def open_requests(db: Connection, states: Iterable[State]) -> list[OpenRequests]
 
 
 def waiting_answers(db: Connection, most: int) -> list[WaitingAnswer]:
-    """Return requests that the service accepted and has not answered: at most `most`, those accepted first."""
+    """Return the requests that the service accepted and has not answered, oldest first; at most `most` of them."""
     query = "SELECT request_id, assets, hold, acked_at FROM submissions WHERE state = ? ORDER BY acked_at LIMIT ?"
     return list(map(WaitingAnswer._make, db.execute(query, (State.ACKED, most))))
 
 
 def problem_reasons(db: Connection, most: int) -> list[ProblemReason]:
-    """Return the reasons why rows failed or were not sent: at most `most`, those of the most rows first."""
+    """Return the reasons why rows failed or were not sent.
+
+    The most frequent reasons come first; at most `most` are returned.
+    """
     return list(map(ProblemReason._make, db.execute(_REASONS, (most,))))
