@@ -85,7 +85,7 @@ class KeyLedger:
         folder: The run's output folder.
 
     Raises:
-        JournalError: the file cannot be used. Every method may raise it.
+        JournalError: the file cannot be used. The methods that write to the file raise it too.
     """
 
     def __init__(self, path: Path, account: str, run_id: str, folder: Path) -> None:
@@ -160,7 +160,7 @@ class KeyLedger:
         """Add the credits that older versions of lightmeter recorded for this API key under other account names.
 
         Args:
-            period: The current day, week or month, such as `2026-03`; credits that were last counted in an earlier
+            period: The current day, week or month, such as `2026-03`; account names that were last used in an earlier
                 period are left out.
             is_mine: Function of an account name and the folder of a run in that account; it returns whether the account
                 belongs to this API key.

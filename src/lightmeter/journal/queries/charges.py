@@ -35,8 +35,7 @@ class PaidFrames(NamedTuple):
         frames_high: Most pictures; the requests counted in `unbounded` are left out.
         unbounded: Number of requests whose number of pictures has no known upper bound.
         paid: Credits charged.
-        incomplete: Number of requests that may not have been charged in full: the answer reports no charge or an error,
-            or one of the request's rows has no result.
+        incomplete: Number of requests whose answer reports no charge, or has no result for one of the request's rows.
     """
 
     frames_low: int
@@ -99,10 +98,11 @@ def credit_totals(db: Connection) -> tuple[int, int]:
 
 
 def charged_frames(db: Connection, recent: int | None = None) -> Iterator[ChargedFrames]:
-    """Yield the charge and the number of frames of each request, oldest first.
+    """Yield the charge and the number of frames of each request that shows a price, oldest first.
 
-    If `recent` is not None, only the newest `recent` requests are read. Requests whose answer reports an error are left
-    out: they may have been charged less than their price.
+    A request shows a price if its answer reports a charge above 0 and no error, and has a result for each row. Other
+    requests may have been charged less than their price. If `recent` is not None, only the newest `recent` requests are
+    read.
     """
     yield from map(ChargedFrames._make, db.execute(_CHARGED_FRAMES, (-1 if recent is None else recent,)))
 
