@@ -1,8 +1,9 @@
-"""Balances of the account, and proofs from them of what was charged for requests that got no answer.
+"""Store balances of the account, and prove with them whether requests that got no answer were charged.
 
 A proof compares two balances of the account: an opening balance, read when no sent request could still be charged, and
-a later balance, read while no request was in flight. It decides about the requests sent between the two. The proof is
-stored as a JSON document with every number and assumption, in the transaction that applies its decisions.
+a later balance, read while no request was in flight. It decides which of the requests sent between the two balances
+were charged. The proof is stored as a JSON document with every number and assumption, in the transaction that applies
+its decisions.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ _OPEN: Final = tuple(
 class BalanceReading:
     """A balance of the account in credits, read while no request was in flight.
 
-    The difference of two balances may prove what the requests between them cost.
+    The difference of two balances may prove what the requests sent between the two readings cost.
 
     Attributes:
         reading_id: Id of the balance in the journal; later balances have larger ids.
-        at: When it was read, in seconds since the epoch.
-        balance: Credits.
-        place: Id of the last transition (change of state of a submission) before it was read.
+        at: When the balance was read, in seconds since the epoch.
+        balance: The balance, in credits.
+        place: Id of the last transition (change of state of a submission) before the balance was read.
     """
 
     reading_id: int
@@ -44,20 +45,21 @@ class BalanceReading:
 
 @dataclass(frozen=True, slots=True)
 class WindowSubmission:
-    """What the journal knows about the charge of one submission (POST), to be compared with two account balances.
+    """What the journal knows about the charge of one submission (POST).
 
-    The submission was sent after the first balance was read and before the second was.
+    It serves to find out, from two balances of the account, whether the submission was charged. The submission was sent
+    after the first balance was read and before the second balance was read.
 
     Attributes:
         submission_id: Id of the submission.
         state: State of the submission, such as `uncertain`.
-        hold: Credits reserved for it: the most that it can have cost.
+        hold: Credits reserved for the submission: the most that it can have cost.
         paid: Credits charged; None while unknown.
-        remaining: The balance that its answer reported; None without one.
-        charge_reported: Whether the answer reported the charge; otherwise `hold` counts as the charge.
-        sent: Id of the transition (change of state) that sent it.
-        answered: Id of the transition that recorded its answer; None without one.
-        throttled: Whether it was answered with "too many requests", which is assumed to cost nothing.
+        remaining: The balance that the answer reported; None if it reported none or there is no answer.
+        charge_reported: Whether the answer reported the charge. If not, `hold` counts as the charge.
+        sent: Id of the transition (change of state) that sent the submission.
+        answered: Id of the transition that recorded the answer; None without an answer.
+        throttled: Whether the service answered "too many requests", which is assumed to cost nothing.
     """
 
     submission_id: int
@@ -77,9 +79,10 @@ class SubmissionResolution:
 
     Attributes:
         submission_id: Id of the request.
-        event: `PROVE_UNPAID` (not charged), `PROVE_PAID` (charged) or `GIVE_UP` (not known); changes its state.
+        event: The event that changes the state of the request: `PROVE_UNPAID` (not charged), `PROVE_PAID` (charged) or
+            `GIVE_UP` (not known).
         proof: The reason for the decision, as a sentence.
-        paid: Credits that count as paid; only for `PROVE_PAID`.
+        paid: Credits that count as paid for the request; 0 unless the event is `PROVE_PAID`.
     """
 
     submission_id: int
@@ -94,9 +97,10 @@ def record_balance(db: sqlite.Connection, balance: int, at: float, *, opens: boo
 
     Args:
         db: The journal, in a transaction.
-        balance: Credits.
-        at: When it was read, in seconds since the epoch.
-        opens: Whether later balances are to be compared with this balance, to prove what requests sent after it cost.
+        balance: The balance, in credits.
+        at: When the balance was read, in seconds since the epoch.
+        opens: Whether this balance becomes the opening balance: later balances are compared with it, to prove what
+            requests cost that were sent in between.
     """
     last = last_transition_id(db)
     db.execute("INSERT INTO readings (at, balance, place, opens) VALUES (?, ?, ?, ?)", (at, balance, last, int(opens)))
@@ -104,7 +108,10 @@ def record_balance(db: sqlite.Connection, balance: int, at: float, *, opens: boo
 
 
 def opening_reading(db: sqlite.Connection) -> BalanceReading | None:
-    """Return the account balance that later ones are compared with to prove what requests cost; None if not stored."""
+    """Return the newest opening balance, with which later balances are compared; None if none is stored.
+
+    The comparison may prove what the requests cost that were sent between the two balances.
+    """
     row = db.execute(
         "SELECT reading_id, at, balance, place FROM readings WHERE opens ORDER BY reading_id DESC LIMIT 1"
     ).fetchone()
@@ -130,9 +137,9 @@ WHERE t.sent <= ?2 ORDER BY s.submission_id
 
 
 def submissions_sent_between(db: sqlite.Connection, after: int, until: int) -> list[WindowSubmission]:
-    """Return the submissions (POSTs) that were first sent in a stretch of time.
+    """Return the submissions (POSTs) that were first sent after the state change `after` and not after `until`.
 
-    The journal numbers all changes of state of submissions, such as "sent", in order of time. A submission is returned
+    The journal numbers all state changes of all submissions, such as "sent", in order of time. A submission is returned
     if the number of the change that first sent it is greater than `after` and at most `until`.
     """
     rows = db.execute(_SENT_BETWEEN, (after, until))
@@ -152,7 +159,10 @@ SELECT EXISTS (
 
 
 def throttled_since(db: sqlite.Connection, after: int) -> bool:
-    """Return whether the service answered HTTP 429 to a request first sent after the state change with id `after`."""
+    """Return whether the service answered HTTP 429 to a request that was first sent after a given state change.
+
+    `after` is the id of the state change in the journal.
+    """
     return bool(db.execute(_THROTTLED_SINCE, (after,)).get)
 
 
@@ -164,7 +174,7 @@ SELECT s.submission_id, s.sent_at FROM submissions s WHERE s.state = 'charge_unk
 
 
 def unknown_charges_since(db: sqlite.Connection, after: int) -> dict[int, float]:
-    """Return the failed requests whose charge is unknown, as submission id → time sent (seconds since the epoch).
+    """Return the failed requests whose charge is unknown, as submission id → time of sending (seconds since the epoch).
 
     Only requests that were sent after the state change with id `after` are returned.
     """
@@ -172,10 +182,10 @@ def unknown_charges_since(db: sqlite.Connection, after: int) -> dict[int, float]
 
 
 def windows_in_doubt(db: sqlite.Connection) -> list[tuple[BalanceReading, BalanceReading]]:
-    """Return pairs of (earlier, later) balances that could not prove whether some request between them was charged.
+    """Return pairs of (earlier, later) balances that could not prove whether each request between them was charged.
 
-    If an earlier balance was compared with several later ones, only the newest of these pairs is returned. A pair may
-    prove more once the user says that nobody else spends from the account.
+    If an earlier balance was compared with several later ones, only the pair compared most recently is returned. A pair
+    may prove more once the user says that nobody else spends from the account.
     """
     windows = db.execute(
         "SELECT o.reading_id, o.at, o.balance, o.place, c.reading_id, c.at, c.balance, c.place "
@@ -198,8 +208,8 @@ def apply_resolutions(
 ) -> None:
     """Store what two balances of the account prove about unanswered requests, and update the rows of these requests.
 
-    Rows of a request that was not charged become pending, rows of a charged one fail, and rows of a request that may
-    have been charged get the status `in_doubt`.
+    If a request was not charged, its rows become pending. If it was charged, its rows fail. If it may have been
+    charged, its rows get the status `in_doubt`. If its rows failed earlier, they stay failed.
 
     Args:
         db: The journal, in a transaction.
@@ -238,13 +248,13 @@ def _apply_resolution(db: sqlite.Connection, resolution: SubmissionResolution, a
 def requeue_unanswered_rows(db: sqlite.Connection, allowance: int, at: float) -> tuple[int, int]:
     """Make rows of unanswered requests pending again, although these requests may have been charged.
 
-    The oldest requests come first. The credits reserved for the requests stay reserved. Return (reserved credits of
-    the requests whose rows are pending again, number of these rows).
+    Requests are taken in the order in which they were first sent. The credits reserved for the requests stay reserved.
+    Return (reserved credits of the requests whose rows are pending again, number of these rows).
 
     Args:
         db: The journal, in a transaction.
-        allowance: Most credits that may be paid twice. Each request uses up as many as are reserved for it, and is
-            left out if fewer are left.
+        allowance: Most credits that may be paid twice. A request whose rows become pending uses up as many credits as
+            are reserved for it. A request for which more are reserved than are left is passed over.
         at: The present time, in seconds since the epoch; stored with the change of state of each request.
     """
     left, rows = allowance, 0
@@ -265,5 +275,8 @@ def requeue_unanswered_rows(db: sqlite.Connection, allowance: int, at: float) ->
 
 
 def read_proofs(db: sqlite.Connection) -> list[dict[str, Any]]:
-    """Return, oldest first, the JSON documents that say what balances prove about unanswered requests."""
+    """Return the stored proofs, oldest first, each as the object in its JSON document.
+
+    A proof says what two balances of the account prove about the requests between them that got no answer.
+    """
     return [orjson.loads(document) for (document,) in db.execute("SELECT document FROM proofs ORDER BY proof_id")]

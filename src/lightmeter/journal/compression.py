@@ -1,4 +1,7 @@
-"""Compress and decompress the bytes of answers: the journal stores them complete, as the proof of what was paid."""
+"""Compress and decompress the bytes of answers.
+
+The journal stores each answer in full, as the proof of what was paid.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,17 @@ from typing import Final
 import zstandard
 
 MAX_BYTES: Final = 256 * 1024 * 1024
-"""Largest answer that is decompressed: a damaged header must not allocate all memory."""
+"""Largest answer, in bytes, that is decompressed without an error.
+
+Without a limit, an answer with damaged bytes could make the decoder allocate all memory.
+"""
 
 
 class _ThreadCodecs(threading.local):
-    """A zstd compressor and decompressor per thread, kept because creating one takes ten times as long as a use."""
+    """A zstd compressor and a decompressor for each thread.
+
+    They are kept, because creating one takes ten times as long as a use.
+    """
 
     def __init__(self) -> None:
         self.compressor = zstandard.ZstdCompressor()

@@ -1,4 +1,4 @@
-"""The files beside a journal: its lock, its copies and archives, and a file that reserves disk space."""
+"""The files beside a journal: the lock of a run, copies of the journal, and a file that reserves disk space."""
 
 from __future__ import annotations
 
@@ -13,13 +13,25 @@ from lightmeter.atomic import atomic_replace, fsync_folder
 from lightmeter.errors import JournalError, JournalLocked
 
 FILE_NAME: Final = "journal.sqlite"
+"""Name of the journal in the output folder of a run."""
+
 LOCK_NAME: Final = ".run.lock"
+"""Name of the file whose lock lets only one process change a run."""
+
 RESERVE_NAME: Final = ".journal-reserve"
+"""Name of the file that `DiskReserve` writes to reserve disk space."""
+
 RESERVE_BYTES: Final = 1024 * 1024
-"""Disk space for the answers to requests in flight: 64 answers of 16 KB, three times the usual size."""
+"""Size of the file that reserves disk space for the answers to requests in flight, in bytes.
+
+It is enough for 64 answers of 16 KB, which is three times the usual size of an answer.
+"""
 
 READERS_WAIT_S: Final = 2.0
-"""Seconds for which `replace_journal` waits for readers, such as the live page, which reads once a second."""
+"""Seconds that `replace_journal` waits for processes that read the journal; then it raises `JournalLocked`.
+
+One such reader is the live page, which reads once a second.
+"""
 
 
 def journal_path(folder: Path) -> Path:
@@ -28,7 +40,7 @@ def journal_path(folder: Path) -> Path:
 
 
 def cannot_write(path: Path, why: object) -> JournalError:
-    """Return the error to raise if the journal at `path` cannot be opened for writing; `why` is the reason."""
+    """Return the `JournalError` to raise if `path`, a journal or its folder, cannot be written; `why` is the reason."""
     hint = "Is the disk full, or the folder read-only? Nothing was sent."
     return JournalError(f"{path} cannot be written: {why}.", hint=hint)
 
@@ -39,13 +51,14 @@ def copy_journal(
     meta: Mapping[str, str] | None = None,
     change: Callable[[sqlite.Connection], None] | None = None,
 ) -> None:
-    """Write a compact copy of a journal, completely or not at all.
+    """Write a compact copy of a journal. After an error there is no incomplete copy.
 
     Args:
         source: The journal file.
         target: The copy; replaced if it exists.
-        meta: Values (name → text) to add to the table `meta` of the copy, or to replace there; None changes none.
-        change: A function that changes the copy before it appears at `target`.
+        meta: Values (name → text) to write to the table `meta` of the copy, where they replace values of the same name;
+            None writes none.
+        change: A function that changes the copy before it appears at `target`; None changes nothing.
 
     Raises:
         JournalError: the copy cannot be written.
@@ -64,10 +77,10 @@ def copy_journal(
 
 
 def snapshot_journal(source: Path, target: Path) -> None:
-    """Copy the journal file `source` to the new file `target` on a file system that several machines share.
+    """Copy the journal file `source` to the new file `target`, which readers on other machines may open.
 
-    Readers on other machines may open the copy: it has no write-ahead log, which only the processes of one machine can
-    read. An incomplete copy may remain after an error.
+    `target` may be on a file system that several machines share. The copy has no write-ahead log, because only the
+    processes of one machine can read such a log. An incomplete copy may remain after an error.
 
     Raises:
         JournalError: the copy cannot be written.
@@ -80,7 +93,7 @@ def snapshot_journal(source: Path, target: Path) -> None:
 
 
 def replace_journal(source: Path, target: Path) -> None:
-    """Move the journal file `source` to `target`, where it replaces another journal, if there is one.
+    """Move the journal file `source` to `target`. If there is a journal at `target`, it is replaced.
 
     Raises:
         JournalLocked: a process is reading the journal at `target`.
@@ -118,15 +131,19 @@ def run_lock(folder: Path) -> closing[sqlite.Connection]:
 
 
 def is_run_locked(folder: Path) -> bool:
-    """Return whether a process is changing the run in `folder` now: whether a process holds the lock of `run_lock`."""
+    """Return whether a process is changing the run in `folder` now: if so, it holds the lock of `run_lock`."""
     return sqlite.is_exclusively_locked(folder / LOCK_NAME)
 
 
 class DiskReserve:
-    """A file that reserves disk space: on a full disk, deleting it makes room for answers to requests in flight.
+    """A file that occupies disk space.
+
+    If the disk is full, deleting it makes room for the answers to requests in flight.
+
+    The constructor writes the file.
 
     Raises:
-        JournalError: the disk has not enough free space.
+        JournalError: the file cannot be written, for example because the disk is full.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -141,7 +158,7 @@ class DiskReserve:
             raise cannot_write(folder, error.strerror or error) from error
 
     def release(self) -> bool:
-        """Delete the file that reserves disk space; return False if it was deleted before."""
+        """Delete the file that reserves disk space. Return False if it is gone already, or cannot be deleted."""
         try:
             self._path.unlink()
         except OSError:

@@ -11,26 +11,29 @@ from __future__ import annotations
 from typing import Final
 
 FRAMES_PER_ROW: Final = 1 << 17
-"""Room for the frames of one video: more than `media.video.MAX_CAPTURES`."""
+"""How many row numbers are set aside for the frames of each video; more than `media.video.MAX_CAPTURES`."""
 
 FIRST_FRAME_SEQ: Final = 1 << 40
-"""Least number of a frame's row; rows of the manifest have smaller numbers."""
+"""Least number that the row of a video frame can have; rows of the manifest have smaller numbers."""
 
 FRAME_SEQS: Final = (
     f"BETWEEN {FIRST_FRAME_SEQ} + {{0}} * {FRAMES_PER_ROW} AND {FIRST_FRAME_SEQ - 1} + ({{0}} + 1) * {FRAMES_PER_ROW}"
 )
-"""SQL: the numbers of the rows of a video's frames; `{0}` is the number of the video's row."""
+"""SQL: `BETWEEN … AND …` with the row numbers of a video's frames; `{0}` is the number of the video's row."""
 
 ROW_OF: Final = f"iif({{0}} < {FIRST_FRAME_SEQ}, {{0}}, ({{0}} - {FIRST_FRAME_SEQ}) / {FRAMES_PER_ROW})"
-"""SQL: the number of the manifest's row that `{0}`, the number of a row, belongs to."""
+"""SQL: the number of the manifest row for the row with number `{0}`: a frame belongs to the row of its video."""
 
 FRAME_OF: Final = f"iif({{0}} < {FIRST_FRAME_SEQ}, NULL, ({{0}} - {FIRST_FRAME_SEQ}) % {FRAMES_PER_ROW})"
-"""SQL: the frame number of the row with number `{0}`; null for a row of the manifest."""
+"""SQL: the number of the frame in its video, for the row with number `{0}`; null for a row of the manifest."""
 
 HAS_FRAMES: Final = (
     f"({{0}}.kind IS 'video' AND EXISTS (SELECT 1 FROM {{1}}items x WHERE x.seq {FRAME_SEQS.format('{0}.seq')}))"  # noqa: S608 (our own words)
 )
-"""SQL: whether row `{0}` is a video whose frames are sent in its place; `{1}` is empty, or the database and a dot."""
+"""SQL: whether row `{0}` is a video whose frames are sent in its place.
+
+`{1}` is the name of the attached database with a dot, such as `main.`, or empty.
+"""
 
 IS_ROW: Final = f"seq < {FIRST_FRAME_SEQ}"
 """SQL: whether the row of `items` is a row of the manifest, not a frame of a video."""
@@ -39,9 +42,11 @@ IS_SENT: Final = f"NOT {HAS_FRAMES.format('items', '')}"
 """SQL: whether the row of `items` itself is sent; false for a video whose frames are sent in its place."""
 
 SEND_ORDER: Final = f"coalesce(send_order, {ROW_OF.format('seq')})"
-"""SQL: the place of a row of `items` in the order in which rows are sent; the index `items_by_status` contains it.
+"""SQL: the place (position) of a row of `items` in the order in which rows are sent.
 
-A frame has the place of its video, so a range of places contains either all frames of a video or none.
+The index `items_by_status` uses it.
+
+A frame has the place of its video. So a range of places contains either all frames of a video or none.
 """
 
 
@@ -49,17 +54,20 @@ def frame_seq(seq: int, frame: int) -> int:
     """Return the number of the row of a video's frame.
 
     Args:
-        seq: Number of the video's row, from 0.
-        frame: Number among the frames that the service would analyze of the whole video, from 0.
+        seq: Number of the video's row in the manifest, from 0.
+        frame: Number of the frame among the frames that the service would analyze if it got the whole video, from 0.
     """
     return FIRST_FRAME_SEQ + seq * FRAMES_PER_ROW + frame
 
 
 def frame_of(seq: int) -> int | None:
-    """Return the frame number (`frame` of `frame_seq`) of row `seq`; None if the row is one of the manifest."""
+    """Return the number of a frame in its video, for the row with number `seq`; None for a row of the manifest.
+
+    It is the number that `frame_seq` got as `frame`.
+    """
     return None if seq < FIRST_FRAME_SEQ else (seq - FIRST_FRAME_SEQ) % FRAMES_PER_ROW
 
 
 def row_of(seq: int) -> int:
-    """Return the number of the manifest row that row `seq` belongs to: a frame's video, or else the row itself."""
+    """Return the number of the manifest row for row `seq`: for a frame, the row of its video; otherwise `seq`."""
     return seq if seq < FIRST_FRAME_SEQ else (seq - FIRST_FRAME_SEQ) // FRAMES_PER_ROW

@@ -20,50 +20,59 @@ from lightmeter.redaction import mask_credentials
 from lightmeter.sqlite import Connection, command
 
 FORMER_RUNS: Final = "former_runs"
-"""Key in the table `meta` of the ids that the run had before: a JSON list of [run id, last submission id]."""
+"""Key in the table `meta` of the ids that the run had before its present id.
+
+The value is a JSON list of [run id, last submission id that was sent under it].
+"""
 
 CARRIED_FROM: Final = "carried_from"
-"""Key in the table `meta` of the earlier runs whose open requests the run took over: as `former_runs`."""
+"""Key in the table `meta` of the earlier runs whose open requests this run took over.
+
+The value has the form of `FORMER_RUNS`: a JSON list of [run id, last submission id that was sent under it].
+"""
 
 FOLDED: Final = "folded"
-"""Key in the table `meta` of the id of the last removed run whose rows were added to this journal."""
+"""Key in the table `meta` of the id of a removed run.
+
+Before an older run is removed, its rows are added to this journal. The value is the id of the run that was added last.
+"""
 
 CHECKED_ONLY: Final = "checked_only"
-"""Key in the table `meta` of a journal whose rows were only checked; it is no run that can be resumed."""
+"""Key in the table `meta` that marks a journal whose rows were only checked: it holds no run that can be resumed."""
 
 EMBEDDED_KEY: Final = "embedded"
-"""Key in the table `meta`: `1` if the run was planned for the embedded service, `0` if for another."""
+"""Key in the table `meta`: `1` if the run was planned for the embedded service, `0` if for another service."""
 PLANNING_OPEN: Final = "planning_open"
-"""Key in the table `meta` of a journal that lacks the last rows of its manifest, because they are not planned yet."""
+"""Key in the table `meta` that marks an incomplete journal: the last rows of its manifest are not planned yet."""
 
 POSITION: Final = "position"
-"""Key in the table `meta` of the run's position among the runs of its folder, from 1."""
+"""Key in the table `meta` of the run's position among the runs of its output folder; the first run has 1."""
 
 _BALANCE_PLACE: Final = "balance_place"
-"""Key in the table `meta`: id of the last transition before the balance was read."""
+"""Key in the table `meta` of the id of the last transition (state change of a request) before the balance was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunHeader:
-    """The values that describe a run as a whole. A millicredit is a thousandth of a credit.
+    """The values that describe a run as a whole. Prices are in millicredits: thousandths of a credit.
 
     Attributes:
-        run_id: Id of the run in every table.
+        run_id: Id of the run.
         manifest: File name of the manifest.
         manifest_sha256: Hash of the manifest's content.
         options: The run's options.
-        price_per_image_milli: Millicredits per image or frame, before rounding.
-        extra_types: Types of the manifest's additional columns, by name.
-        planned_at: Time of the plan, ISO 8601.
+        price_per_image_milli: Price of an image or video frame, in millicredits, before rounding.
+        extra_types: The manifest's additional columns, as column name → type.
+        planned_at: When the run was planned, in ISO 8601.
         balance_before: Balance of the account in credits before the first request; None while unknown.
         balance_after: Balance of the account in credits when it was last read; None while unknown.
         seconds: Working time of all processes of the run, in seconds.
         notes: Messages to the user about the run, one sentence each.
         former_runs: Earlier ids of the run, oldest first, each with the last submission id that was sent under it.
-        retry_per_image_milli: Millicredits per image or frame for asking the user's question (`--ask`) a second time;
-            0 without a question.
+        retry_per_image_milli: Price of asking the user's question (`--ask`) a second time about an image or frame, in
+            millicredits; 0 without a question.
         carried_from: Ids of earlier runs whose unanswered or unsettled requests this run took over, oldest first, each
-            with the last submission id that was sent under it.
+            with the last id of a submission that it sent.
         checked_only: Whether the folder holds only the result of `lightmeter check`, which sends nothing, and no run.
         planning_open: Whether the manifest has rows that are not planned yet (`--stream`).
         position: Position among the runs of the folder, from 1; 0 if an older version of lightmeter began the run.
@@ -92,16 +101,19 @@ class RunHeader:
 
     @property
     def least_charged_milli(self) -> int:
-        """Least millicredits that an image or frame adds to a charge, after the rounding that the service states."""
+        """Least millicredits that an image or frame adds to a charge, after the rounding up that the service states."""
         return least_charged_milli(self.price_per_image_milli, self.rounding)
 
     @property
     def run_ids(self) -> tuple[str, ...]:
-        """All ids of the run, oldest first; a run whose journal is restored from a copy gets another id."""
+        """All ids of the run, oldest first. A run gets another id when its journal is restored from a copy."""
         return (*(run_id for run_id, _ in self.former_runs), self.run_id)
 
     def idempotency_key(self, submission_id: int) -> str:
-        """Return the idempotency key of a submission (POST), with the id that the run had when it was first sent."""
+        """Return the idempotency key of a submission (POST).
+
+        It contains the id that the run had when it first sent the submission.
+        """
         ids = (run_id for run_id, last in (*self.carried_from, *self.former_runs) if submission_id <= last)
         return f"{next(ids, self.run_id)}-{submission_id}"
 
@@ -110,7 +122,7 @@ def read_run_header(out: Path) -> RunHeader:
     """Return the header of the run in the folder `out`.
 
     Raises:
-        JournalError: the folder has no run, or its header is incomplete.
+        JournalError: the folder has no run, or the header of the run is incomplete.
     """
     with open_read_only(out) as db:
         meta = get_meta(db)
@@ -157,20 +169,23 @@ def archived_runs(out: Path) -> list[Path]:
 def _age(header: RunHeader) -> tuple[int, str, str, str]:
     """Return a key that sorts the runs of a folder by age, oldest first.
 
-    The key is (number of the run among the runs of its folder, from 1; its start time, as the first 15 characters of
-    the run id; the time of its plan; the run id). Runs of older versions of lightmeter all have the number 0.
+    The key is (position of the run among the runs of its folder, from 1; first 15 characters of the run id, which are
+    the time when it was made; time of the plan; run id). Runs of older versions of lightmeter all have the position 0.
     """
     return header.position, header.run_id[:15], header.planned_at, header.run_id
 
 
 def _folded_run(folder: Path) -> str | None:
-    """Return the id of the earlier run that was last merged into the journal in `folder` and removed, or None."""
+    """Return the id of the earlier run that was last merged into the journal in `folder` and then removed.
+
+    Return None if no run was merged.
+    """
     with open_read_only(folder) as db:
         return get_meta(db).get(FOLDED)
 
 
 def fresh_run_id(clock: Clock) -> str:
-    """Return a new unique run id, which begins with the time of `clock` in UTC, such as `20260131T235959`."""
+    """Return a new unique run id. It begins with the time of `clock` in UTC, such as `20260131T235959`."""
     return f"{utc_from_timestamp(clock.now()):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
@@ -183,7 +198,7 @@ def end_planning(db: Connection, values: Mapping[str, str]) -> None:
 
 @command
 def put_balance_meta(db: Connection, values: Mapping[str, str]) -> None:
-    """Write `values`, which contain the account's balance, to the table `meta`; record that this balance is up to date.
+    """Write `values`, which contain the account's balance, to the table `meta`, and mark the balance as up to date.
 
     The balance counts as up to date until the next request is sent or answered: see `is_balance_current`.
     """
@@ -191,7 +206,7 @@ def put_balance_meta(db: Connection, values: Mapping[str, str]) -> None:
 
 
 def is_balance_current(db: Connection) -> bool:
-    """Return whether no request was sent or answered since the run last read the balance of the account."""
+    """Return whether the balance in the journal is up to date: no request was sent or answered after it was read."""
     meta = get_meta(db)
     if _BALANCE_PLACE not in meta and "seconds" in meta:  # an older journal, whose run came to its end
         return True

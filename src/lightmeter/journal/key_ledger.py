@@ -1,11 +1,11 @@
 """A ledger of the credits that all runs on this machine spend with one API key in a period: one SQLite file for all.
 
-A run writes its total credits here, not single charges, and it reserves the price of a request here before it sends
-the request. So a killed process leaves totals that are too high, never too low. The next run corrects these totals from
-the journal of the killed run.
+A run writes its total credits to the ledger, not single charges. Before it sends a request, it also reserves the price
+of the request in the ledger. So a killed process leaves totals that may be too high, but never too low. A later run
+corrects these totals from the journal of the killed run.
 
-Each API key is one account, whatever the URL of the service. If the machine's clock is set back, no earlier period
-begins again: totals count in the latest period of the same length in which the account was used.
+Each API key is one account, whatever the URL of the service. A period is a day, week or month. If the machine's clock
+was set back, credits count in the latest period in which the account was used, not in the period of the clock.
 """
 
 from __future__ import annotations
@@ -41,22 +41,28 @@ CREATE TABLE IF NOT EXISTS runs (
 _BUSY_TIMEOUT_MS: Final = 30_000
 
 _KEY_PREFIX: Final = "key:"
-"""Prefix of account names that depend on a key alone; in older versions they depended on an address and a key."""
+"""Prefix of account names that depend on a key alone.
+
+The account names of older versions lack it: they depend on a URL and a key.
+"""
 
 
 def ledger_account(key: str) -> str:
-    """Return the name under which the credits spent with an API key are recorded; it does not reveal the key."""
+    """Return the name of the account in which the credits spent with an API key are counted.
+
+    The name does not reveal the key.
+    """
     return _KEY_PREFIX + hashlib.sha256(key.encode()).hexdigest()
 
 
 def legacy_ledger_account(base_url: str, key: str) -> str:
-    """Return the name under which older versions recorded the credits spent with an API key at a service's URL."""
+    """Return the name of the account in which older versions counted credits spent with an API key at `base_url`."""
     return hashlib.sha256(f"{base_url}\0{key}".encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class RunTotals:
-    """Credits that a run has paid since it began, and credits that it reserves now for requests in flight (`held`)."""
+    """Credits of a run: `paid` since it began, and `held`, which it reserves now for requests that may be charged."""
 
     paid: int
     held: int
@@ -69,7 +75,8 @@ class _CapExceeded(Exception):
 class KeyLedger:
     """A file that counts the credits that all runs on this machine spend with one API key in each period.
 
-    A period is a UTC day, week or month, as text such as `2026-03`. Any number of processes may use the file at once.
+    A period is a UTC day, week or month, as text such as `2026-03-31`, `2026-W13` or `2026-03`. Any number of processes
+    may use the file at once.
 
     Args:
         path: The SQLite file; created if it is missing.
@@ -78,7 +85,7 @@ class KeyLedger:
         folder: The run's output folder.
 
     Raises:
-        JournalError: the file cannot be used; every method raises it then.
+        JournalError: the file cannot be used. The methods that write to the file raise it too.
     """
 
     def __init__(self, path: Path, account: str, run_id: str, folder: Path) -> None:
@@ -102,19 +109,23 @@ class KeyLedger:
             ) from error
 
     def close(self) -> None:
-        """Mark the run's process as ended and close the file; the credits that the run reserves stay recorded."""
+        """Mark the run's process as ended and close the file. The credits that the run reserves stay recorded."""
         account, run_id = self._run
         with self._errors_translated():
             self._db.execute("UPDATE runs SET process = '' WHERE account = ? AND run_id = ?", (account, run_id))
             self._db.close()
 
     def record(self, period: str, totals: RunTotals, cap: int | None = None) -> bool:
-        """Write this run's credits unless the credits of all runs would exceed `cap`; return whether they were written.
+        """Write this run's credits, and return True.
+
+        If the credits of all runs would exceed `cap`, write nothing and return False.
 
         Args:
-            period: The current period, such as `2026-03`; a later one counts instead if the key was used in it already.
-            totals: Credits that the run has paid since it began, and reserves now.
-            cap: Budget of the account in the period, in credits; with None the totals are always written.
+            period: The current period, such as `2026-03`. If the key was already used in a later period, the credits
+                count in that period.
+            totals: Credits that the run has paid since it began, and credits that it reserves now.
+            cap: Most credits that all runs may spend with the key in the period. With None the totals are always
+                written.
         """
         account, run_id = self._run
         try:
@@ -135,10 +146,11 @@ class KeyLedger:
         return True
 
     def latest_period(self, period: str) -> str:
-        """Return the latest period with credits of this API key, or `period` if that is later.
+        """Return the latest period in which credits of this API key were recorded, or `period` if it is later.
 
-        A period is a day, week or month, as text such as `2026-03`; only periods as long as `period`, the present one,
-        are compared. A recorded period is later than the present one if the machine's clock was set back.
+        A period is a day, week or month, as text such as `2026-03`. `period` is the present one; only recorded periods
+        of the same kind are compared with it. A recorded period can be later than the present one if the machine's
+        clock was set back.
         """
         # Names of periods of one length have the same number of characters, and sort by time.
         query = "SELECT coalesce(max(period), '') FROM runs WHERE account = ? AND length(period) = length(?)"
@@ -148,8 +160,10 @@ class KeyLedger:
         """Add the credits that older versions of lightmeter recorded for this API key under other account names.
 
         Args:
-            period: The current day, week or month, such as `2026-03`; accounts last used before it are left out.
-            is_mine: Returns whether (account name, folder of a run recorded under it) belongs to this API key.
+            period: The current day, week or month, such as `2026-03`; account names that were last used in an earlier
+                period are left out.
+            is_mine: Function of an account name and the folder of a run in that account; it returns whether the account
+                belongs to this API key.
         """
         with self._errors_translated(), sqlite.write_transaction(self._db):
             rows = self._db.execute(
@@ -174,8 +188,8 @@ class KeyLedger:
         Args:
             former: Ids that the run had before.
             period: The current day, week or month, such as `2026-03`.
-            totals: Credits of this run, including credits that it spent under a former id and that the restored
-                journal does not contain.
+            totals: Credits of this run. They include credits that the run spent under a former id, even if the restored
+                journal lacks the requests.
         """
         account, run_id = self._run
         with self._errors_translated(), sqlite.write_transaction(self._db):
@@ -188,7 +202,7 @@ class KeyLedger:
                 )
 
     def spent(self, period: str) -> int:
-        """Return the credits that all runs paid in a period such as `2026-03`, plus those reserved for requests."""
+        """Return the credits that all runs spent with the key in a period such as `2026-03`: paid plus reserved."""
         query = "SELECT coalesce(sum(paid - paid_before + held), 0) FROM runs WHERE account = ? AND period = ?"
         return int(self._db.execute(query, (self._run[0], period)).get)
 
@@ -199,19 +213,20 @@ class KeyLedger:
                 raise _CapExceeded
 
     def correct_earlier_runs(self, period: str) -> None:
-        """Replace the ledger's credits for earlier runs of this folder by those in their journals.
+        """Correct the ledger's credits of earlier runs of this folder: take them from the journals of these runs.
 
         Requests with an unknown charge have moved from the earlier runs to this run, which reserves their credits. So
-        the ledger must not also reserve them for the earlier runs. `period` is the current one, such as `2026-03`.
+        the ledger must not also reserve these credits for the earlier runs. `period` is the current period, such as
+        `2026-03`.
         """
         with self._errors_translated(), sqlite.write_transaction(self._db):
             self._correct_dead_runs(self.latest_period(period), self._folder)
 
     def _correct_dead_runs(self, period: str, only: str | None = None) -> None:
-        """For other runs whose process has ended, replace the credits in the ledger by those in the runs' journals.
+        """Correct the ledger's credits of other runs whose process has ended, from the journals of these runs.
 
-        Only the credits of `period` (such as `2026-03`) are replaced. Credits paid are never lowered. If `only`
-        is a folder, only runs with this output folder are corrected; if it is None, all are.
+        Only the credits of `period` (such as `2026-03`) are corrected. Credits paid are never lowered. If `only` is a
+        folder, only the runs with this output folder are corrected. If `only` is None, all runs are.
         """
         account, run_id = self._run
         query = "SELECT run_id, folder, process FROM runs WHERE account = ? AND period = ? AND run_id <> ?"
@@ -231,7 +246,7 @@ class KeyLedger:
 def _read_journal_totals(folder: Path, run_id: str) -> tuple[int, int] | None:
     """Return the credits (paid, reserved) in the journal of a run; None if the journal is missing or unreadable.
 
-    The journal is in `folder`, the output folder of the run, or in a subfolder `runs/RUN_ID` if a later run followed.
+    `folder` is the output folder of the run. If a later run followed, the journal is in its subfolder `runs/RUN_ID`.
     """
     for place in (folder, folder / "runs" / run_id):  # a finished run is archived when the next one starts
         try:
@@ -244,7 +259,10 @@ def _read_journal_totals(folder: Path, run_id: str) -> tuple[int, int] | None:
 
 
 def _process_name(pid: int) -> str:
-    """Return a text that identifies a process and differs from that of any later process with the same pid."""
+    """Return a text that identifies a process. A later process with the same pid has another text.
+
+    On systems other than Linux, the text is only the pid, and a later process may have the same.
+    """
     try:
         # Field 22 of /proc/<pid>/stat is the start time; the second field, in brackets, may hold spaces.
         start_time = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]

@@ -1,4 +1,4 @@
-"""What the journal records about a request: the answer, the charge and results read from it, or a refusal."""
+"""What the journal records about a request: the answer with its charge and results, or a refusal."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class ReceivedAnswer:
 
     Attributes:
         raw: The body's bytes, unchanged.
-        http_status: Its HTTP status.
+        http_status: HTTP status of the answer.
         at: When it was received, in seconds since the epoch.
-        polls: How many polls were sent for it.
+        polls: Number of polls (requests for the stored answer) that were sent to get it.
     """
 
     raw: bytes
@@ -26,12 +26,12 @@ class ReceivedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class RowResult:
-    """The asset (image or video) of a manifest row in an answer, or why the answer has none.
+    """The result of a manifest row in an answer: its asset (image or video), or why the answer has none.
 
     Attributes:
         seq: Number of the row in the manifest.
-        asset: Position in the answer's list `all.assets`, from 0; None without an asset.
-        name: The asset's name in the answer.
+        asset: Position of the row's asset in the answer's list `all.assets`, from 0; None without an asset.
+        name: The asset's name in the answer; None if it has none.
         error: Why the answer has no asset for the row; None if it has one.
     """
 
@@ -46,15 +46,15 @@ class AnswerOutcome:
     """The charge and the row results that were read from an answer.
 
     Attributes:
-        paid: Credits charged, or the credits reserved for the request if the answer reports no charge.
+        paid: Credits charged. If the answer reports no charge, the credits reserved for the request.
         remaining: The account's balance after the charge; None if not reported.
         request_id: The service's id of the request; None if not reported.
         rows: One result for each row of the submission.
-        reason: Code of the failure of rows without an asset.
-        charge_reported: Whether the answer reports `paid`; otherwise `paid` is the most that can have been charged.
-        error_free: Whether the answer reports no error; with errors `paid` may be less than the price.
+        reason: Code for why rows without an asset (image or video) in the answer fail.
+        charge_reported: Whether the answer reports the charge. If not, `paid` is the most that can have been charged.
+        error_free: Whether the answer reports no error. With an error, `paid` may be less than the price.
         rows_identified: Whether each asset's name tells which row it answers; None if the answer has no assets.
-        charge_unknown: Whether the request failed and its answer reports no charge: its credits stay reserved.
+        charge_unknown: Whether the request failed and its answer reports no charge. If so, its credits stay reserved.
     """
 
     paid: int
@@ -69,20 +69,21 @@ class AnswerOutcome:
 
     @property
     def charge_evidence(self) -> int:
-        """How far prices can be learned from the answer, as a number that the journal stores.
+        """Whether prices can be learned from the answer, as a number that the journal stores.
 
-        0: it reports no charge. 1: a charge and an error, perhaps not the full price. 2: the full price.
+        0: no, the answer reports no charge. 1: it reports a charge and an error, so the charge may be less than the
+        price. 2: it reports a charge and no error, so the charge is the full price.
         """
         return self.charge_reported + (self.charge_reported and self.error_free)
 
     @property
     def event(self) -> Event:
-        """What happens to the submission (POST) by this answer: `FAIL` if its charge is unknown, else `SETTLE`."""
+        """What this answer does to its submission (POST): the event `FAIL` if the charge is unknown, else `SETTLE`."""
         return Event.FAIL if self.charge_unknown else Event.SETTLE
 
     @property
     def known_paid(self) -> int | None:
-        """Credits charged for the request; None if it failed and its answer reports no charge."""
+        """Credits charged for the request; None if the request failed and its answer reports no charge."""
         return None if self.charge_unknown else self.paid
 
 
@@ -93,9 +94,9 @@ class Refusal:
     Attributes:
         reason: Code by which reports group refusals.
         error: The service's message.
-        received: The answer with the refusal, if there was one.
-        rows_retryable: Whether the rows become pending again, because they did not cause the refusal: no credits, a
-            wrong key, another row of the batch.
+        received: The answer with the refusal; None without an answer.
+        rows_retryable: Whether the rows become pending again, because something else caused the refusal: missing
+            credits, a wrong key or another row of the request.
     """
 
     reason: str

@@ -1,8 +1,8 @@
 """Decisions of people about the items of a run (keep, reject, unsure), in `reviews.sqlite` beside the journal.
 
-Nothing is ever changed or deleted in the file: a decision is added, and a withdrawal is added. The decision of an item
-is the newest one that is not withdrawn. Several processes may write at once. Decisions that were made together, with
-one click, are one batch, and are withdrawn together.
+The file only grows: each decision is added to it, and each withdrawal of a decision is added too. Nothing in it is
+changed or deleted. The valid decision about an item is the newest one that is not withdrawn. Several processes may
+write at once. All decisions made with one click are one batch: they can only be withdrawn together.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from lightmeter import sqlite
 from lightmeter.errors import JournalError, UsageError
 
 REVIEWS_NAME: Final = "reviews.sqlite"
+"""Name of the file with the decisions, in the folder of the run."""
 
 Decision = Literal["keep", "reject", "unsure"]
 DECISIONS: Final[tuple[Decision, ...]] = get_args(Decision)
+"""All decisions that a person can make about an item."""
 
 _ROWS_AT_ONCE: Final = 32_768
 
@@ -54,7 +56,10 @@ _VALID: Final = """
 SELECT item_id, url, max(batch) AS batch FROM decisions WHERE batch NOT IN (SELECT batch FROM withdrawals) {which}
 GROUP BY item_id
 """
-"""The newest decision of each item that is not withdrawn; SQLite takes `url` from the row with the maximum."""
+"""SQL: the valid decision about each item: the newest one that is not withdrawn.
+
+`{which}` is a further condition, or empty. SQLite takes `url` from the row with the maximum.
+"""
 
 _COLUMNS: Final = "item_id, url, batch, run_id, decision, by, at, note"
 _LATEST: Final = f"SELECT {_COLUMNS} FROM ({_VALID}) JOIN batches USING (batch)"  # noqa: S608 (constants)
@@ -88,7 +93,10 @@ class Review(NamedTuple):
 
 
 class ReviewMark(NamedTuple):
-    """Version of a run's review decisions: ids of the newest batch (decisions made by one click) and withdrawal."""
+    """Version of a run's review decisions: the ids of the newest batch and of the newest withdrawal.
+
+    A batch is a group of decisions made by one click.
+    """
 
     batch: int = 0
     withdrawal: int = 0
@@ -97,8 +105,8 @@ class ReviewMark(NamedTuple):
 class ReviewChanges(NamedTuple):
     """What has changed in a run's review decisions since an earlier version.
 
-    `mark` is the new version, `items` the ids of the items whose decision may have changed, and `reviews` the newest
-    decisions about these items that are not withdrawn.
+    `mark` is the new version. `items` are the ids of the items whose decision may have changed. `reviews` are the
+    newest decisions about these items that are not withdrawn; an item without such a decision is not in `reviews`.
     """
 
     mark: ReviewMark
@@ -109,15 +117,15 @@ class ReviewChanges(NamedTuple):
 def add_reviews(
     folder: Path, run_id: str, items: Iterable[tuple[str, str]], decision: Decision, by: str, note: str = ""
 ) -> int:
-    """Store one decision (keep, reject or unsure) about items of a run; return the batch id for `withdraw_reviews`.
+    """Store the same decision about some items of a run; return the id of this batch, for `withdraw_reviews`.
 
     Args:
         folder: The output folder of the run.
         run_id: Id of the run.
         items: Pairs of item id and URL.
-        decision: The decision.
-        by: Name of the person.
-        note: A remark of that person; may be empty.
+        decision: The decision: `keep`, `reject` or `unsure`.
+        by: Name of the person who decides.
+        note: A remark of the person; may be empty.
 
     Raises:
         UsageError: The person has no name.
@@ -162,9 +170,9 @@ def withdraw_reviews(folder: Path, batch: int, by: str) -> list[str]:
 
 
 def read_reviews(folder: Path, item_ids: Iterable[str]) -> dict[str, Review]:
-    """Return item id → newest decision that is not withdrawn, for `item_ids` of the run in `folder`.
+    """Return the valid decisions about `item_ids` of the run in `folder`, as item id → decision.
 
-    Items without such a decision are left out.
+    The valid decision is the newest one that is not withdrawn. Items without a valid decision are left out.
 
     Raises:
         JournalError: `reviews.sqlite` cannot be read.
@@ -177,7 +185,9 @@ def read_reviews(folder: Path, item_ids: Iterable[str]) -> dict[str, Review]:
 
 
 def valid_decisions(folder: Path) -> dict[str, Decision]:
-    """Return item id → newest decision that is not withdrawn, of all decided items of the run in `folder`.
+    """Return the valid decisions about all items of the run in `folder`, as item id → decision.
+
+    The valid decision is the newest one that is not withdrawn. Items without a valid decision are left out.
 
     Raises:
         JournalError: `reviews.sqlite` cannot be read.
@@ -190,9 +200,10 @@ def valid_decisions(folder: Path) -> dict[str, Decision]:
 
 
 def review_batches(folder: Path) -> Iterator[tuple[ReviewMark, list[Review]]]:
-    """Yield the newest decision that is not withdrawn of each item of the run in `folder`, in lists of bounded length.
+    """Yield all valid decisions about the items of the run in `folder`, in lists of bounded length.
 
-    Each list comes with the version of the run's decisions. There is at least one list, which may be empty.
+    The valid decision about an item is the newest one that is not withdrawn. Each list comes with the version of the
+    run's decisions. There is at least one list, which may be empty.
 
     Raises:
         JournalError: `reviews.sqlite` cannot be read.
@@ -209,7 +220,9 @@ def review_batches(folder: Path) -> Iterator[tuple[ReviewMark, list[Review]]]:
 
 
 def review_mark(folder: Path) -> ReviewMark:
-    """Return the version of the decisions in a run's folder; it changes with every decision and every withdrawal.
+    """Return the version of the review decisions in a run's folder.
+
+    It changes with every decision and every withdrawal.
 
     Raises:
         JournalError: `reviews.sqlite` cannot be read.

@@ -14,10 +14,13 @@ from lightmeter.journal.frame_rows import FIRST_FRAME_SEQ, FRAME_OF, FRAME_SEQS,
 from lightmeter.redaction import has_credentials, mask_credentials
 
 APPLICATION_ID: Final = 0x4C4D4A31
-"""`LMJ1` in the SQLite header: identifies a journal to `file` and to `Journal`."""
+"""Number that marks an SQLite file as a journal of lightmeter. Its bytes are the characters `LMJ1`.
+
+It stands in the header of the file. The command `file` and the class `Journal` recognize a journal by it.
+"""
 
 VERSION: Final = 8
-"""Version of the schema, stored as `user_version`; older journals are migrated when they are opened."""
+"""Version of the schema, stored as `user_version`. A journal with an older version is migrated when it is opened."""
 
 _TABLES_SINCE_2: Final = """
 -- Balances of the account, each read while no request was in flight.
@@ -109,7 +112,7 @@ _MIGRATIONS: Final = {
     7: "ALTER TABLE items ADD COLUMN send_order INTEGER;",
     8: _PLACES_AND_FRAMES_SINCE_8,
 }
-"""SQL that migrates a journal to each version from the one before."""
+"""Schema version → SQL that migrates a journal to it from the version before."""
 
 SCHEMA: Final = (
     """
@@ -209,7 +212,7 @@ INSERT INTO money VALUES (1, 0, 0);
 
 
 def migrate(db: sqlite.Connection, path: Path) -> None:
-    """Migrate an older journal to the schema version `VERSION` in one transaction, without changing its data.
+    """Migrate an older journal to the schema version `VERSION`, in one transaction; the stored data stay the same.
 
     Raises:
         JournalVersion: a newer lightmeter wrote the journal.
@@ -232,8 +235,8 @@ def migrate(db: sqlite.Connection, path: Path) -> None:
 def remove_credentials(db: sqlite.Connection, path: Path) -> None:
     """Remove credentials that an earlier version stored in a journal and in the `plan.json` beside it.
 
-    The credentials were part of the manifest's URL or the service's base URL. They are erased from the file, not only
-    from the table `meta`. A journal on a read-only medium stays as it is.
+    The credentials were part of the manifest's URL or the service's base URL. They are erased from the bytes of the
+    file, not only from the table `meta`. A journal on a read-only medium stays as it is.
     """
     query = "SELECT value FROM meta WHERE key IN ('manifest', 'manifest_path')"
     query += " UNION SELECT json_extract(value, '$.base_url') FROM meta WHERE key = 'options' AND json_valid(value)"

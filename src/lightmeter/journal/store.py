@@ -50,7 +50,8 @@ def open_read_only(folder: Path) -> Iterator[sqlite.Connection]:
     """Open the journal of an output folder for reading, also while a run writes to it.
 
     Raises:
-        JournalError: the folder has no journal, or the journal cannot be read; also for read errors inside the block.
+        JournalError: the folder has no journal, or the journal cannot be read. An error while the `with` block reads is
+            also raised as this error.
         JournalVersion: a newer lightmeter wrote the journal.
     """
     path = journal_path(folder)
@@ -67,9 +68,9 @@ def open_read_only(folder: Path) -> Iterator[sqlite.Connection]:
 
 
 def _open_for_reading(path: Path) -> sqlite.Connection:
-    """Open a journal for a reader, also from a read-only medium.
+    """Open a journal for reading, even on a read-only medium.
 
-    Where possible the file is opened with write access, because after a crash SQLite must rebuild an index file.
+    If possible, the file is opened with write access, because SQLite must rebuild an index file after a crash.
     """
     connection = sqlite.connect(path, create=False)
     try:
@@ -92,7 +93,8 @@ class Journal:
 
     Attributes:
         folder: The run's output folder.
-        disk_is_full: Whether the disk was once full, so that the disk space reserved for this case was freed.
+        disk_is_full: Whether the disk was full at some time since the journal was opened. Then the disk space that is
+            reserved for this case was freed.
 
     Raises:
         JournalLocked: another process writes to this folder.
@@ -120,21 +122,21 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        """Write every queued change, then close the journal; idempotent."""
+        """Write every queued change, then close the journal. Further calls do nothing."""
         self._is_closed = True
         self._resources.close()
 
     def call_after_commits(self, callback: Callable[[sqlite.Connection], None] | None) -> None:
-        """Set a function that is called after each commit, before `write` returns; None unsets it.
+        """Set a function that is called after each commit, before `write` returns. With None, no function is called.
 
-        The writer's thread calls it with the writer's connection to the journal.
+        The thread that writes the journal calls the function with its connection to the journal.
         """
         self._writer.after_commit = callback
 
     async def write(self, change: Change[T]) -> T:
         """Call a function that changes the journal; return the function's result once the change is on disk.
 
-        If the caller is cancelled, the change is made all the same.
+        The change is made even if the task that awaits it is cancelled.
 
         Raises:
             JournalError: the journal is closed, or cannot be written.

@@ -102,6 +102,7 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (State.AMBIGUOUS, Event.PAY_AGAIN): State.WRITTEN_OFF,
     (State.PROVEN_PAID_LOST, Event.PAY_AGAIN): State.PROVEN_PAID_LOST,
 }
+"""(state, event) → the state that follows. Pairs that are not listed are errors."""
 
 HOLDING: Final = frozenset(
     {
@@ -116,10 +117,10 @@ HOLDING: Final = frozenset(
         State.WRITTEN_OFF,
     }
 )
-"""States in which credits are reserved in the budget: the request may have been charged, or may still be."""
+"""States in which credits are reserved in the budget: the request may have been charged, or may be charged later."""
 
 IN_DOUBT: Final = frozenset({State.UNCERTAIN, State.AMBIGUOUS})
-"""States whose rows are `in_doubt`: the request was sent, no answer came, and the charge is unknown."""
+"""States in which the rows of a request are `in_doubt`: it was sent, no answer came, and its charge is unknown."""
 
 
 def step(state: State, event: Event) -> State:

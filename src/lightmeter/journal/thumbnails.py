@@ -1,7 +1,7 @@
 """Thumbnails of the images and videos that pre-checks decoded, in one SQLite file of a bounded size, beside a journal.
 
-The report and the gallery show them later, without the network. They are a convenience: a file that is missing, damaged
-or cannot be written is logged, and is never an error.
+The report and the gallery show the thumbnails later, without the network. Nothing depends on them: if the file is
+missing, damaged or cannot be written, this is at most logged, and no error is raised.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from lightmeter import sqlite
 from lightmeter.atomic import atomic_replace
 
 THUMBNAILS_NAME: Final = "thumbnails.sqlite"
+"""Name of the file of thumbnails, in the folder of a run."""
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS thumbnails (
@@ -31,7 +32,7 @@ CREATE TABLE IF NOT EXISTS thumbnails (
 
 _ROWS_AT_ONCE: Final = 256
 _NOT_DAMAGED: Final = (sqlite.BusyError, sqlite.CantOpenError, sqlite.ReadOnlyError, sqlite.FullError)
-"""Errors of SQLite after which the file may be used again later."""
+"""Errors of SQLite after which the file is kept: they do not mean that it is damaged."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -39,12 +40,14 @@ _log: Final = logging.getLogger(__name__)
 class ThumbnailStore:
     """A file of thumbnails for reports and galleries, open for writing by any thread. Use it as a context manager.
 
-    Each thumbnail is found by the SHA-256 of the content of its image or video. After an error nothing is stored; a
-    damaged file is removed.
+    The key of a thumbnail is the SHA-256 of the content of its image or video. If the file is damaged when it is
+    opened, it is replaced by a new one. After an error while writing, no more thumbnails are stored, and a damaged file
+    is removed.
 
     Args:
         path: The file; created if it is missing.
-        max_bytes: Maximum size of the file; the oldest thumbnails are removed if it is exceeded. 0 stores none.
+        max_bytes: Maximum size of the file. If it is exceeded, the oldest thumbnails are removed. With 0 nothing is
+            stored.
     """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
@@ -77,7 +80,7 @@ class ThumbnailStore:
                 self._give_up(error)
 
     def _open(self) -> bool:
-        """Open the thumbnail file; return True if the file was damaged and has been removed."""
+        """Open the thumbnail file. If it is damaged, remove it and return True; otherwise return False."""
         try:
             self._db = _open_for_writing(self._path)
         except sqlite.Error as error:
@@ -85,7 +88,10 @@ class ThumbnailStore:
         return False
 
     def _give_up(self, error: sqlite.Error) -> bool:
-        """After an error, store no more thumbnails; return True if the file is damaged and was removed."""
+        """Close the file after an error, so that no more thumbnails are stored.
+
+        If the error means that the file is damaged, remove the file and return True; otherwise return False.
+        """
         _log.warning("Thumbnails are not kept in %s: %s", self._path, error)
         self._close()
         if isinstance(error, _NOT_DAMAGED):
@@ -127,11 +133,13 @@ def _used_bytes(db: sqlite.Connection) -> int:
 
 
 def read_thumbnails(folder: Path, content_sha256s: Collection[str]) -> dict[str, bytes]:
-    """Return SHA-256 of an image's or video's content → thumbnail as JPEG; contents without thumbnail are left out.
+    """Return the thumbnails of some images and videos, as SHA-256 of the content → JPEG.
+
+    Contents without a thumbnail are left out.
 
     Args:
         folder: The folder of a run or a plan.
-        content_sha256s: Hashes of images and videos, in hexadecimal digits.
+        content_sha256s: SHA-256 of the contents of the images and videos, in hexadecimal digits.
     """
     path = folder / THUMBNAILS_NAME
     if not path.exists():
@@ -154,12 +162,12 @@ def read_thumbnails(folder: Path, content_sha256s: Collection[str]) -> dict[str,
 
 
 def add_thumbnails(source: Path, target: Path, max_bytes: int) -> None:
-    """Copy the thumbnails in `source` to `target`; then remove the oldest from `target` until it fits `max_bytes`.
+    """Copy the thumbnails in `source` to `target`, and remove the oldest ones if `target` becomes too large.
 
     Args:
-        source: The file to read; it may be missing.
+        source: The file to read; if it is missing, nothing happens.
         target: The file to change; created if it is missing.
-        max_bytes: Most bytes of `target`; 0 adds none.
+        max_bytes: Maximum size of `target`. With 0 nothing is copied.
     """
     if not source.exists() or not max_bytes:
         return
@@ -173,7 +181,7 @@ def add_thumbnails(source: Path, target: Path, max_bytes: int) -> None:
 
 
 def copy_thumbnails(source: Path, target: Path) -> None:
-    """Replace the file of thumbnails `target` by a copy of `source`; if `source` is missing, remove `target`.
+    """Replace the file of thumbnails `target` by a copy of `source`; if `source` is missing, delete `target`.
 
     No process may be writing to `source`.
     """
@@ -188,7 +196,7 @@ def copy_thumbnails(source: Path, target: Path) -> None:
 
 
 def remove_thumbnails(path: Path) -> None:
-    """Remove a file of thumbnails, and the files that SQLite has made beside it."""
+    """Remove a file of thumbnails, and the auxiliary files of SQLite beside it (such as its write-ahead log)."""
     for suffix in ("", "-wal", "-shm", "-journal"):
         with suppress(OSError):
             path.with_name(path.name + suffix).unlink()

@@ -1,11 +1,11 @@
 """The watermark of a run: a small file outside the run's folder that records how far the run's journal has come.
 
 A journal may be an old state: a backup, a copy, or a file without its write-ahead log. The journal itself does not show
-that, and the run would pay again for requests that it no longer contains. So the watermark is rewritten after each
-commit, before a request of that commit is sent.
+that it is old. A run that continued it would pay again for requests that the journal lacks. So the watermark is
+rewritten after each commit, before any request in that commit is sent.
 
-It is flushed to disk once in `FLUSH_EVERY` requests and at the end, so after a power cut it may be behind the journal.
-If it is ahead of the journal, the journal is an old state.
+The watermark is flushed to disk once in `FLUSH_EVERY` requests and at the end, so after a power cut it may be behind
+the journal; this does no harm. If the watermark is ahead of the journal, the journal is an old state.
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ from lightmeter.journal.commands.submissions import apply_event
 from lightmeter.journal.submission_states import Event, State
 
 FLUSH_EVERY: Final = 256
-"""Number of requests after which the watermark is flushed to disk."""
+"""Number of requests between two flushes of the watermark to disk. The last write of a run is flushed too."""
 
 _POSITION_BYTES: Final = 256
-"""Size of the part of the file that is rewritten: less than a disk sector, so that a write is atomic."""
+"""Size of the part of the file that is rewritten after each commit, in bytes.
+
+It is smaller than a disk sector, so that a write is atomic.
+"""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -40,12 +43,14 @@ SELECT (SELECT coalesce(max(rowid), 0) FROM transitions), (SELECT coalesce(max(s
 
 @dataclass(frozen=True, slots=True)
 class JournalPosition:
-    """How much a run's journal records, to tell which of two copies is older. Only `credits` can decrease with time.
+    """How much a run's journal records. The position tells which of two copies of a journal is older.
+
+    `steps` and `requests` never decrease with time; `credits` can.
 
     Attributes:
         steps: Number of recorded changes of state of submissions.
         requests: Id of the newest submission.
-        credits: Credits paid, and reserved for requests in flight.
+        credits: Credits paid plus credits reserved for requests.
     """
 
     steps: int
@@ -55,12 +60,13 @@ class JournalPosition:
 
 @dataclass(frozen=True, slots=True)
 class WatermarkRecord:
-    """The content of a watermark file, which shows whether a run's journal was replaced by an older copy.
+    """The content of a watermark file. It shows whether a run's journal was replaced by an older copy.
 
     Attributes:
         folder: Folder of the run when it was last started on this machine.
         position: How many requests and changes of their states the run's journal contained at the last write.
-        checked: Whether that journal was known to be, or accepted as, the latest one of the run.
+        checked: Whether that journal was known to be the latest one of the run, or the user had accepted it as the
+            latest.
     """
 
     folder: Path
@@ -69,12 +75,15 @@ class WatermarkRecord:
 
 
 def read_position(db: sqlite.Connection) -> JournalPosition:
-    """Return how many requests and state changes a journal records, and how many credits are paid or reserved."""
+    """Return how many requests and state changes a journal records, and how many credits are paid or reserved in it."""
     return JournalPosition(*db.execute(_POSITION).get)
 
 
 def watermark_path(state_dir: Path, run_id: str) -> Path:
-    """Return the path, in `state_dir`, of the watermark file, which shows if a run's journal is an older copy."""
+    """Return the path of a run's watermark file in `state_dir`.
+
+    The file shows whether the run's journal is an old copy.
+    """
     return state_dir / "journals" / f"{hashlib.sha256(run_id.encode()).hexdigest()[:32]}.json"
 
 
@@ -106,13 +115,15 @@ class Watermark:
         self._flushed_at = 0
 
     def begin(self, run_id: str, folder: Path, position: JournalPosition, *, checked: bool) -> None:
-        """Write the run's id, its folder and the extent of its journal to this file; let other processes open the file.
+        """Record the run, its folder and the position of its journal in the file.
+
+        Then let other processes open the file.
 
         Args:
             run_id: The run.
             folder: The run's folder.
             position: How many requests, state changes of requests and credits the run's journal records now.
-            checked: Whether the journal is known to be, or accepted as, the latest one of the run.
+            checked: Whether the journal is known to be the latest one of the run, or the user accepts it as the latest.
 
         Raises:
             OSError: the file cannot be written.
@@ -128,9 +139,9 @@ class Watermark:
         self._written, self._checked, self._flushed_at = position, checked, position.requests
 
     def advance(self, db: sqlite.Connection) -> None:
-        """Write how many requests, state changes and credits the journal records; to be called after each commit.
+        """Write the present position of the journal to the file: its numbers of requests, state changes and credits.
 
-        An error is logged once and does not stop the run.
+        Call it after each commit. An error is logged once and does not stop the run.
         """
         if self._file is None or (now := read_position(db)) == self._written:
             return
@@ -145,9 +156,10 @@ class Watermark:
         self._written = now
 
     def close(self, *, checked: bool = False) -> None:
-        """Flush and close the file; idempotent.
+        """Flush and close the file. Further calls do nothing.
 
-        If `checked`, first record that the journal is the latest one of the run; else leave that mark as it is.
+        If `checked`, first record in the file that the journal is the latest one of the run. Otherwise leave that mark
+        as it is.
         """
         file, self._file = self._file, None
         if file is None:
@@ -177,16 +189,17 @@ def _read(content: bytes) -> WatermarkRecord | None:
 
 @sqlite.command
 def write_off(db: sqlite.Connection, credits_: int, requests: int, why: str, at: float) -> None:
-    """Reserve credits for good that may have been spent on requests that the journal does not contain.
+    """Reserve, for good, the credits that may have been spent on requests that the journal lacks.
 
-    Requests are missing if the journal is an older copy. One submission without rows stands for all of them.
+    Requests are missing if the journal is an older copy. One new submission without rows stands for all missing
+    requests.
 
     Args:
         db: The journal, in a transaction.
         credits_: Most credits that the missing requests can have cost.
         requests: Number of missing requests.
         why: The reason, as a sentence.
-        at: The present time, in seconds since the epoch; stored as the time when the submission was sent.
+        at: The present time, in seconds since the epoch; stored as the time when the new submission was sent.
     """
     db.execute(
         "INSERT INTO submissions (state, hold, assets, sent_at, attempts, error) VALUES (?, ?, 0, ?, ?, ?)",

@@ -1,4 +1,4 @@
-"""Compute the credits that a run saved, and split its cost by back end and feature."""
+"""Compute the credits that a run saved, and split the credits that it paid by back end and feature."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ from lightmeter.pricing.rates import MILLICREDITS, Rounding, request_price
 
 @dataclass(frozen=True, slots=True)
 class SavedCredits:
-    """Credits that a run did not have to spend.
+    """Estimates of the credits that a run did not have to spend.
 
     Attributes:
-        duplicates: What rows that repeat an earlier row would have cost.
-        cache: What rows with an answer of an earlier run would have cost.
-        prechecks: The most that rows skipped by pre-checks would have cost; a service may refuse some at no cost.
-        screen: What rows that local back ends rejected (`--screen`) would have cost.
-        near_duplicates: The part of `duplicates` that is due to images that look the same.
+        duplicates: What the rows that repeat an earlier row would have cost.
+        cache: What the rows that use an answer of an earlier run would have cost.
+        prechecks: From 0 to the most that the rows skipped by pre-checks would have cost. It is a range from 0, because
+            a service may refuse such a row at no cost.
+        screen: What the rows that local back ends rejected (`--screen`) would have cost.
+        near_duplicates: The part of `duplicates` that was saved because images look the same without being equal.
     """
 
     duplicates: CreditRange
@@ -53,7 +54,8 @@ class CostShare:
         backend: Name of the back end.
         feature: Name of the feature.
         pictures: Number of images and video frames that were analyzed.
-        credits: Credits by the planned prices, as an exact fraction; the service charges whole credits.
+        credits: Credits by the planned prices. It is an exact fraction before rounding, although the service charges
+            whole credits.
     """
 
     backend: str
@@ -68,8 +70,8 @@ class CostBreakdown:
 
     Attributes:
         shares: The cost of each feature of each back end, most expensive first.
-        rounding: Credits paid beyond the sum of `shares`, because the service rounds up.
-        unknown: Why the credits cannot be split, as a clause; None if `shares` gives the split.
+        rounding: Credits paid in addition to the sum of `shares`, because the service rounds up.
+        unknown: Why the credits cannot be split, as a clause. None if they could be split.
     """
 
     shares: tuple[CostShare, ...] = ()
@@ -78,12 +80,13 @@ class CostBreakdown:
 
 
 def saved_credits(db: sqlite.Connection, learner: PriceLearner, options: Options) -> SavedCredits:
-    """Return the credits that a run saved by duplicates, cached answers, pre-checks, and local back ends (`--screen`).
+    """Estimate the credits that a run saved by duplicates, cached answers, pre-checks and local back ends (`--screen`).
 
     Args:
         db: The journal of the run.
-        learner: The prices learned from the run's charges; they value the rows that were not sent.
-        options: The options of the run.
+        learner: The prices learned from the run's charges. With them, the price of the rows that were not sent is
+            estimated.
+        options: The options of the run; they decide how many frames of a skipped video would have been analyzed.
     """
     prechecks = CreditRange(0, 0)
     for kind, seconds, rows, _ in skipped_lengths(db):
@@ -114,11 +117,13 @@ def _times(one: CreditRange, count: int) -> CreditRange:
 def cost_breakdown(db: sqlite.Connection, prices_json: str | None) -> CostBreakdown:
     """Split the credits that a run paid by back end and feature.
 
-    If a charge or number of frames is unknown, or contradicts the planned prices, only `unknown` is set: it says why.
+    If a charge or a number of frames is unknown, or the charges contradict the planned prices, the result has no split:
+    its `unknown` says why.
 
     Args:
         db: The journal of the run.
-        prices_json: The planned prices as JSON: `{"backend feature": millicredits per image}`; None if not stored.
+        prices_json: The planned prices as JSON: `{"backend feature": millicredits per image}`; None if the plan stored
+            none.
     """
     low, high, unbounded, paid, incomplete = paid_frames(db)
     prices: dict[str, Any] = json.loads(prices_json or "{}")
@@ -140,15 +145,15 @@ def cost_breakdown(db: sqlite.Connection, prices_json: str | None) -> CostBreakd
 
 
 def credits_saved_without(db: sqlite.Connection) -> dict[tuple[str, str], CreditRange] | None:
-    """Return by how many credits a run's charges would be lower without one feature of one back end.
+    """Return, for each feature of each back end, how many fewer credits the run would have cost without it.
 
-    The keys are pairs of back end and feature. Savings of several pairs do not add up, because the service rounds up.
-    A saving is a range if the charges fit both ways of rounding up: each picture, or each request. Return None if the
-    charges fit neither.
+    The keys are pairs (back end, feature). The credits of several pairs do not add up, because the service rounds up.
+    The value is a range if the charges agree with both ways of rounding up: for each picture (image or video frame),
+    and for each request. Return None if the charges agree with neither way.
 
     Args:
-        db: The journal of the run. The number of pictures of each request must be known: `cost_breakdown` sets
-            `unknown` if it is not.
+        db: The journal of the run. The number of pictures of each request must be known. It is not known if
+            `cost_breakdown` sets `unknown`.
     """
     meta = get_meta(db)
     prices: dict[str, int] = json.loads(meta.get("prices") or "{}")

@@ -22,7 +22,7 @@ from lightmeter.journal.store import open_read_only
 from lightmeter.settings import Settings
 
 FILE_NAME: Final = "key-budgets.sqlite"
-"""Name of the ledger in the state directory."""
+"""Name of the ledger file in the state directory. It counts what all runs on this machine spend with each API key."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -32,12 +32,17 @@ _FORMATS: Final[dict[Period, str]] = {"day": "%Y-%m-%d", "week": "%G-W%V", "mont
 
 
 def period_of(at: float, length: Period) -> str:
-    """Return the UTC day, week or month that contains the time `at` (epoch seconds), such as `2026-W07` for a week."""
+    """Return the UTC day, week or month that contains the time `at`, such as `2026-W07` for a week.
+
+    `at` is in seconds since the epoch.
+    """
     return f"{utc_from_timestamp(at):{_FORMATS[length]}}"
 
 
 class KeyBudget:
-    """The budget of an API key as one run uses it: `hold` reserves credits, `settle` replaces them by the charge.
+    """The budget of an API key, as one run uses it.
+
+    `hold` reserves credits before a request is sent. `settle` replaces them by the charge.
 
     Create it with `open_key_budget`.
 
@@ -55,14 +60,17 @@ class KeyBudget:
         self._lock = asyncio.Lock()
 
     async def hold(self, credits_: int) -> bool:
-        """Reserve credits and return True, or return False if all runs together would then exceed the budget."""
+        """Reserve credits and return True.
+
+        If all runs together would then exceed the budget, reserve nothing and return False.
+        """
         async with self._lock:
             fits = await self._put(self._paid, self._held + credits_, self.credits)
             self._held += credits_ if fits else 0
         return fits
 
     async def settle(self, held: int, paid: int) -> None:
-        """Replace `held` reserved credits by the `paid` credits that were charged, 0 or more."""
+        """Record a charge: free `held` reserved credits, and count the `paid` credits that were charged (0 or more)."""
         async with self._lock:
             self._held -= held
             self._paid += paid
@@ -79,14 +87,14 @@ def open_key_budget(
 ) -> Iterator[KeyBudget | None]:
     """Yield the budget of the API key that a run uses; None if no budget is set.
 
-    Yield None also for the embedded service, because its credits are not money.
+    Also yield None for the embedded service, because its credits are not money.
 
     Args:
         settings: The user's settings, with the budget and its period.
-        where: The service and its key.
+        where: The service and the API key.
         run_id: Id of the run.
         out: The output folder of the run.
-        clock: Source of the time, which decides the period.
+        clock: Source of the time, which decides in which period credits count.
 
     Raises:
         JournalError: the ledger file cannot be used.
@@ -120,12 +128,18 @@ def open_key_budget(
 
 
 def _is_legacy_account(account: str, key: str, base_urls: list[str]) -> bool:
-    """Whether older versions recorded the credits spent with the API key `key` at one of the base URLs as `account`."""
+    """Return whether `account` is an account of older versions for the API key `key` and one of the base URLs.
+
+    Older versions had an account for each pair of base URL and key.
+    """
     return any(legacy_ledger_account(one, key) == account for url in base_urls for one in equivalent_base_urls(url))
 
 
 def _used_base_urls(folder: Path) -> Iterator[str]:
-    """Yield the base URLs of the service that the run in `folder` used, from its journal; none without a journal."""
+    """Yield the base URLs of the service that the run in `folder` used, as its journal says.
+
+    Without a journal, yield none.
+    """
     try:
         with open_read_only(folder) as db:
             meta = get_meta(db)

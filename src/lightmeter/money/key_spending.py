@@ -1,4 +1,4 @@
-"""What all runs on this machine have spent with an API key in the present period, and a forecast for its end."""
+"""Compute what all runs on this machine have spent with an API key in the present period, and forecast its end."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ class KeySpending:
     """Credits spent with an API key in the present day, week or month, and the budget of the key.
 
     Attributes:
-        period: The period in UTC, such as `2026-03`.
+        period: The day, week or month in UTC, such as `2026-03`. If the clock was set back, it is the latest period in
+            which the key was used.
         spent: Credits paid or reserved in the period.
         budget: Most credits that may be spent in the period.
-        elapsed: Share of the period that has passed, 0 to 1.
+        elapsed: Part of the period that has passed, 0 to 1. It is 1 if `period` is later than the clock says.
     """
 
     period: str
@@ -31,21 +32,21 @@ class KeySpending:
 
     @property
     def left_percent(self) -> float:
-        """The part of the key's budget for the period that is left, in percent; 0 if the budget is 0."""
+        """The part of the budget that is left in the period, in percent of the budget; 0 if the budget is 0."""
         return 100 * max(0, self.budget - self.spent) / self.budget if self.budget else 0.0
 
     @property
     def forecast(self) -> int:
-        """Credits that will be spent by the end of the period if the runs go on spending at the pace so far."""
+        """Credits that will be spent by the end of the period if spending goes on at its average pace in the period."""
         return round(self.spent / self.elapsed) if self.elapsed else self.spent
 
 
 def read_key_spending(settings: Settings, now_s: float) -> KeySpending | None:
-    """Return what was spent with the key of the settings; None without a key or a budget of the key.
+    """Return what was spent with the API key in the settings; None if the settings have no key or no budget of the key.
 
     Args:
         settings: The user's settings, with the key, its budget and the period.
-        now_s: The time in seconds since the epoch.
+        now_s: The present time in seconds since the epoch.
 
     Raises:
         JournalError: The ledger file cannot be used.
@@ -64,7 +65,10 @@ def read_key_spending(settings: Settings, now_s: float) -> KeySpending | None:
 
 
 def _elapsed_share(now: datetime, length: Period) -> float:
-    """Return the share, 0 to 1, of a period that has passed: the day, week or month (`length`) that contains `now`."""
+    """Return the part of a period that has passed, 0 to 1.
+
+    The period is the day, week or month (`length`) that contains `now`.
+    """
     start = now.replace(hour=0, minute=0, second=0, microsecond=0)
     if length == "week":
         start -= timedelta(days=start.weekday())

@@ -1,8 +1,9 @@
 """Prove from account balances whether requests without an answer were charged. Nothing is read or written here.
 
-By default other users may spend from the account. Then only one thing can be proven: if no credits are missing, the
-requests were not charged. If the user says that nobody else spends, missing credits can also prove that a request was
-charged. If the balances show that somebody else spent, nothing is proven, whatever the user says.
+By default, other users may spend from the account. Then only one thing can be proven: if no credits are missing, the
+requests were not charged. If the user says that nobody else spends from the account, missing credits can also prove
+that a request was charged. But if the balances show that somebody else spent, nothing is proven, even if the user says
+that nobody did.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from lightmeter.pricing.charge_inference import (
 )
 
 _CHARGED: Final = frozenset({State.SETTLED, State.PROVEN_PAID_LOST})
+"""States of requests that were charged."""
+
 _RESOLVABLE: Final = frozenset({State.UNCERTAIN, State.AMBIGUOUS, State.CHARGE_UNKNOWN})
-"""States of requests that a proof can resolve."""
+"""States of requests whose charge a proof can decide."""
 
 _FOREIGN: Final = "Somebody else spent from the account in the meantime: nothing is proven."
 _NOTHING_ADDED: Final = "Nobody added credits to the account between the readings, or was given any back."
@@ -35,14 +38,15 @@ _SEQUENTIAL: Final = "One request at a time was in flight: each answer names the
 
 
 def balance_window(opening: int, closing: tuple[int, int], submissions: Sequence[WindowSubmission]) -> BalanceWindow:
-    """Sort the requests sent between two balances into those with a known and those with an uncertain charge.
+    """Divide the requests sent between two balances by whether their charge is known or uncertain.
 
     The result is the input of `reconcile`, which compares the charges with the balances. A request that the service
-    refused as too fast (429) should cost nothing; it counts as uncertain, so that the balances show what it did cost.
+    refused because requests came too fast (429) should cost nothing. It counts as uncertain, so that the balances show
+    whether it was charged.
 
     Args:
         opening: The balance before the first request, in credits.
-        closing: Two balances after the last request, read while no request was in flight; they are equal.
+        closing: Two equal balances after the last request, in credits, read while no request was in flight.
         submissions: All requests that were first sent between `opening` and `closing`.
     """
     answers, uncertain = [], []
@@ -67,12 +71,12 @@ def build_proof(
 ) -> tuple[dict[str, Any], list[SubmissionResolution]]:
     """Prove, from account balances before and after requests, which requests without an answer were charged.
 
-    Return the proof as a JSON document, and the outcome to record for each request that the proof decides: charged, not
-    charged, or given up (the charge stays unknown).
+    Return (the proof as a JSON document, the decisions to record). A request was charged, or was not charged, or is
+    given up: its charge stays unknown.
 
     Args:
         opening: The balance before the first of the requests.
-        readings: Two balances after the last request, read while no request was in flight; they are equal.
+        readings: Two equal balances after the last request, read while no request was in flight.
         submissions: All requests that were first sent between `opening` and `readings`.
         sole_spender: Whether the user says that nobody else spends from the account.
     """
@@ -116,11 +120,12 @@ def unprovable_document(
 ) -> dict[str, Any]:
     """Return a JSON document that says why the account balance proves nothing about requests without an answer.
 
-    The document has the same fields as one from `build_proof`, which needs an earlier balance to compare with.
+    A proof needs an earlier balance to compare with, and there is none. The document has the same fields as a document
+    from `build_proof`.
 
     Args:
         reading: The balance of the account.
-        resolutions: The decision about each request without an answer: nothing is proven.
+        resolutions: The decision about each request without an answer, which says that nothing is proven.
         why: Why there is no earlier balance to compare with, as a sentence.
     """
     outcome = ProofOutcome.AMBIGUOUS.value
@@ -165,9 +170,14 @@ def _resolutions(result: Reconciliation, by_id: dict[int, WindowSubmission]) -> 
 
 
 def _split_charge(total: int | None, holds: dict[int, int]) -> dict[int, int]:
-    """Split `total` credits over requests, and return request id → credits; `holds` is request id → credits reserved.
+    """Split `total` credits over requests. Return request id → credits.
 
-    Each request gets at least 1 credit and at most those reserved for it. If `total` is None, return `holds`.
+    Each request gets at least 1 credit and at most the credits reserved for it. If `total` is None, each request gets
+    all credits reserved for it.
+
+    Args:
+        total: Credits to split, or None.
+        holds: Request id → credits reserved for the request.
     """
     if total is None:
         return holds
@@ -179,7 +189,9 @@ def _split_charge(total: int | None, holds: dict[int, int]) -> dict[int, int]:
 
 
 def _throttled_notes(result: Reconciliation, by_id: dict[int, WindowSubmission]) -> list[str]:
-    """Return sentences for the user on whether requests that the service refused as too fast (429) were charged.
+    """Return sentences for the user about the requests that the service refused as too fast (429): were they charged?
+
+    The list is empty if there are no such requests.
 
     Args:
         result: What the balances prove.

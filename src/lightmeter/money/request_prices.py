@@ -1,6 +1,7 @@
-"""Prices of a run's requests, learned from their charges.
+"""Learn the prices of a run's requests from their charges.
 
-They decide how many credits to reserve for a request, and whether to send single images first to learn the price.
+The prices decide how many credits to reserve for a request, and whether to send single images first, to learn the
+price.
 """
 
 from __future__ import annotations
@@ -20,34 +21,45 @@ from lightmeter.pricing.price_learner import AGREEING_AFTER_CHANGE, Charge, Pric
 from lightmeter.pricing.rates import Rounding, whole_credits
 
 MAX_UNPRICED_ANSWERS: Final = 5
-"""Answers that name no usable charge after which a run trusts the price table; until then it sends one at a time."""
+"""Number of answers without a usable charge after which a run trusts the price table.
+
+Until it has learned a price or trusts the table, a run sends one request at a time.
+"""
 
 _UNKNOWN: Final = "unknown"
 _KINDS: Final = ("image", "video", _UNKNOWN)
-"""Kinds of requests. All requests of a run have the same options, so only the kind of the assets changes the price."""
+"""Kinds of requests with different prices. A request with images and videos has the kind `unknown`.
+
+All requests of a run have the same options, so only the kind of the assets (images or videos) changes the price.
+"""
 
 MAX_RECENT_CHARGES: Final = 2000
-"""Charges of earlier starts that a run learns from. More would delay the start and hardly change the result."""
+"""When a run is started again, it learns prices from at most this many of its newest charges.
+
+More charges would delay the start and hardly change the result.
+"""
 
 
 def price_key_of(kinds: Sequence[str | None]) -> str:
-    """Return the kind of a request, by which prices differ: `image` or `video` if all its rows are, else `unknown`.
+    """Return the kind of a request, on which its price depends: `image`, `video` or `unknown`.
 
-    `kinds` are the media types of its rows: image, video or None (unknown).
+    The kind is `image` or `video` if all rows of the request have this media type, otherwise `unknown`. `kinds` are the
+    media types of the rows: `image`, `video` or None (unknown).
     """
     kind = kinds[0] if len(set(kinds)) == 1 else None
     return kind if kind in _KINDS else _UNKNOWN
 
 
 def learner_from_journal(db: sqlite.Connection, header: RunHeader, recent: int | None = None) -> PriceLearner:
-    """Return the prices of a run's requests as learned from their charges, starting from the planned price.
+    """Return the prices of a run's requests as learned from its charges so far.
 
-    The embedded service is known to round up each picture.
+    Before the first charge, the price of all requests is the planned price. For the embedded service, it is known that
+    the price of each picture (image or video frame) is rounded up.
 
     Args:
         db: The journal of the run.
         header: The header of the run, with the planned price.
-        recent: Number of the latest charges to learn from; None for all.
+        recent: Number of the newest charges to learn from; None for all charges.
     """
     embedded = get_meta(db).get(EMBEDDED_KEY) == "1"
     roundings = (Rounding.IMAGE,) if embedded else tuple(Rounding)
@@ -64,8 +76,9 @@ class RequestPrices:
 
     Args:
         learner: The prices learned so far.
-        trusted: Whether the service is known to charge by lightmeter's price table, so that no price has to be tested.
-        retry_milli: Millicredits for the retry of one image or video frame, by the price table.
+        trusted: Whether the service is known to charge by lightmeter's price table. If so, no price has to be learned
+            first.
+        retry_milli: Price of a retry about one image or video frame by the price table, in thousandths of a credit.
     """
 
     def __init__(self, learner: PriceLearner, *, trusted: bool, retry_milli: int) -> None:
@@ -79,9 +92,10 @@ class RequestPrices:
         self._unpriced: Counter[str] = Counter()
 
     def max_credits(self, rows: Sequence[PendingRow]) -> int:
-        """Return the most credits, 1 or more, that a request with these manifest rows can cost, by the prices learned.
+        """Return the most credits, 1 or more, that a request with these manifest rows can cost by the prices learned.
 
-        A row without a frame limit counts as one image, because such rows are sent only if there is no budget.
+        A row whose number of frames has no upper bound counts as one image. Such rows are sent only if there is no
+        budget.
         """
         if rows[0].retry is not None:
             return self._max_retry(rows[0])
@@ -110,40 +124,46 @@ class RequestPrices:
 
     @property
     def must_learn_retry_price(self) -> bool:
-        """Whether retries (`--ask` after an invalid answer) must be sent one at a time, to learn their price."""
+        """Whether retries (second requests, after an invalid answer to `--ask`) must be sent one at a time.
+
+        This is so until a charge has shown the price of a retry, unless the price table is trusted.
+        """
         return not self.trusted and self._retries == 0
 
     def observe_retry(self, pictures: int | None, paid: int) -> None:
         """Learn the price of retries (second requests, after an invalid answer to `--ask`) from the charge of a retry.
 
-        `pictures` is the retry's number of images or video frames, None if unknown; `paid` is its charge in credits.
+        `pictures` is the number of images and video frames in the retry, or None if unknown. `paid` is its charge in
+        credits.
         """
         self._retries += 1
         self._max_retry_credits = max(self._max_retry_credits, -(-paid // max(1, pictures or 1)))
 
     @property
     def must_learn_price(self) -> bool:
-        """Whether requests must be sent one at a time, to learn the price.
+        """Whether requests must be sent one at a time, because the price is not known yet.
 
-        False if the price is known, or if `MAX_UNPRICED_ANSWERS` answers did not show a price.
+        It is False as soon as a price is known, or after `MAX_UNPRICED_ANSWERS` answers that showed no price.
         """
         learned = any(self.learner.knows(kind) for kind in _KINDS)
         return not (self.trusted or learned or self.unpriced_answers >= MAX_UNPRICED_ANSWERS)
 
     @property
     def unpriced_answers(self) -> int:
-        """Number of answers from which no price could be learned: without a charge, or with an error."""
+        """Number of answers that showed no price, because they had no charge or reported an error."""
         return self._unpriced.total()
 
     def observe_unpriced(self, kinds: Sequence[str | None]) -> None:
-        """Count an answer with an error or without a charge, which shows no price.
+        """Count an answer that shows no price, because it has no charge or reports an error.
 
-        `kinds` are the media types of its rows: image, video or None (unknown).
+        `kinds` are the media types of the request's rows: image, video or None (unknown).
         """
         self._unpriced[price_key_of(kinds)] += 1
 
     def observe(self, kinds: Sequence[str | None], frames: FrameRange, paid: int) -> str | None:
-        """Learn the price of requests from a charge, and return a sentence about it if it contradicts earlier charges.
+        """Learn the price of requests from a charge.
+
+        If it contradicts earlier charges, return a sentence about it, else None.
 
         A charge of 0 is ignored, because the next request may cost something.
 

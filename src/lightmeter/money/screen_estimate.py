@@ -1,6 +1,7 @@
-"""Estimate what free local back ends (`--screen`) missed: how many rejected rows have a positive paid answer.
+"""Estimate how many rows the free local back ends (`--screen`) rejected wrongly.
 
-Some rejected rows, drawn at random, are paid for all the same. Their answers give the share with a confidence interval.
+A random sample of the rejected rows is sent and paid for. A rejected row was rejected wrongly if its paid answer
+matches a condition. The share of such rows in the sample is the estimate, with a confidence interval.
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES
 
 @dataclass(frozen=True, slots=True)
 class ScreenEstimate:
-    """What the screen of a run (local back ends, `--screen`) rejected, and an estimate of what it missed.
+    """What the screen of a run (local back ends, `--screen`) rejected, and an estimate of what it rejected wrongly.
 
-    Some rejected rows, drawn at random, are paid for all the same: the *sample*.
+    A random *sample* of the rejected rows is sent and paid for, to find out what the screen missed.
 
     Attributes:
         outcome: Numbers of rows that the screen passed and rejected, and of rows in the sample.
-        positive: SQL condition over the paid answers that says which rejected rows the screen missed.
+        positive: SQL condition over the paid answers. A rejected row whose answer matches it was rejected wrongly.
         answered: Number of rows of the sample with an answer.
         positives: Number of rows of the sample whose answer matches `positive`.
-        share: Share of rejected rows that match `positive`, with its 95 % Wilson interval (0 to 1 without answers).
+        share: Estimated share of all rejected rows that match `positive`, 0 to 1, with its 95 % Wilson interval.
+            Without answers, the interval is 0 to 1.
         problem: Why there is no estimate, as a sentence; None if there is one.
     """
 
@@ -44,7 +46,7 @@ class ScreenEstimate:
 
     @property
     def rows(self) -> ShareEstimate:
-        """Estimated number of rows that the screen rejected although they match `positive`, with its bounds."""
+        """Estimated number of rejected rows that match `positive`, with the bounds of the confidence interval."""
         return ShareEstimate(*(bound * self.outcome.rejected for bound in self.share))
 
     def __str__(self) -> str:
@@ -67,7 +69,7 @@ class ScreenEstimate:
 
     @property
     def sentence(self) -> str:
-        """A sentence with the estimated number of rows that were wrongly rejected, or why there is no estimate."""
+        """A sentence for the user: the estimated number of wrongly rejected rows, or why there is no estimate."""
         if self.problem is not None:
             return self.problem
         share, rows = self.share, self.rows
@@ -82,13 +84,13 @@ class ScreenEstimate:
 def read_screen_estimate(out: Path, positive: str | None = None) -> ScreenEstimate | None:
     """Estimate how many rows the screen (`--screen`) of a run rejected wrongly; return None if the run has no screen.
 
-    A random sample of the rejected rows is paid for and analyzed all the same: the estimate counts which of its answers
-    are positive.
+    A random sample of the rejected rows is paid for and analyzed. A row of the sample was rejected wrongly if its
+    answer matches the condition `positive`.
 
     Args:
         out: The output folder.
-        positive: SQL condition over the tables of paid answers that makes a rejected row a missed one. None means the
-            run's option `screen_positive`, or if that is not set, the condition for rows to pass the screen.
+        positive: SQL condition over the tables of paid answers. None means the run's option `screen_positive`. If that
+            is not set either, it means the condition that rows must match to pass the screen.
 
     Raises:
         JournalError: the folder holds no run.

@@ -1,4 +1,4 @@
-"""Thresholds on the spent credits of a run and on their forecast: which ones are reached."""
+"""Find out which of the user's thresholds the spent credits of a run, or their forecast, have reached."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SpendThreshold:
     """A number of credits at which the user wants an alert.
 
     Attributes:
-        label: The threshold as the user wrote it: `80%` of the budget, or `500` credits.
+        label: The threshold as the user wrote it, such as `80%` (of the budget) or `500` (credits).
         credits: The threshold in credits.
     """
 
@@ -32,9 +32,10 @@ class SpendReading:
     Attributes:
         paid: Credits paid.
         held: Credits reserved for requests that may still be charged.
-        forecast: Credits expected at the end: `paid`, `held`, and for each image or frame not sent yet the average
-            cost so far. None before the first charge.
-        counts: Number of rows by status.
+        forecast: Credits that the run is expected to have spent at its end. This is the sum of `paid`, `held`, and the
+            average cost so far of an image or frame times the number of images and frames not sent yet. None while
+            there is no charge to compute the average from.
+        counts: Number of manifest rows in each status.
     """
 
     paid: int
@@ -43,16 +44,16 @@ class SpendReading:
     counts: dict[str, int]
 
     def amount(self, kind: Literal["spent", "forecast"]) -> int | None:
-        """Return the credits paid (`spent`) or expected at the end of the run (`forecast`); None if not known yet."""
+        """Return the credits paid so far (`spent`) or expected at the end of the run (`forecast`); None if unknown."""
         return self.paid if kind == "spent" else self.forecast
 
 
 def parse_thresholds(text: str, budget: int | None) -> tuple[SpendThreshold, ...]:
-    """Return thresholds that are written as `80%,100%,500`; percentages are left out if there is no budget.
+    """Return the thresholds in `text`, such as `80%,100%,500`.
 
     Args:
-        text: Percentages of the budget, and numbers of credits.
-        budget: The budget of the run; None without one.
+        text: Percentages of the budget and numbers of credits, separated by commas.
+        budget: The budget of the run in credits. None without a budget: then percentages are left out.
     """
     thresholds = {}
     for label in filter(None, (part.replace(" ", "") for part in text.split(","))):
@@ -64,7 +65,7 @@ def parse_thresholds(text: str, budget: int | None) -> tuple[SpendThreshold, ...
 
 
 def read_spend(db: sqlite.Connection) -> SpendReading:
-    """Return what the run of a journal has spent so far, and what it is expected to spend."""
+    """Return what the run of the journal `db` has spent so far, and what it is expected to spend until its end."""
     paid, held = credit_totals(db)
     charged = paid_frames(db)
     rest, _ = frames_to_send(db, f"{UNSENT} AND submission_id IS NULL")
@@ -83,9 +84,10 @@ def read_spend(db: sqlite.Connection) -> SpendReading:
 def reached_thresholds(
     thresholds: tuple[SpendThreshold, ...], reading: SpendReading
 ) -> Iterator[tuple[Literal["spent", "forecast"], list[SpendThreshold]]]:
-    """Yield (`spent`, thresholds) and (`forecast`, thresholds): those that `reading` reaches, the highest first.
+    """Yield the thresholds that a run has reached: a pair (`spent`, thresholds), and a pair (`forecast`, thresholds).
 
-    A pair is left out if the credits spent, or those forecast, reach no threshold.
+    In the first pair, the credits paid have reached the thresholds; in the second, the credits expected at the end of
+    the run. The highest threshold comes first. A pair without thresholds is left out.
     """
     kinds: tuple[Literal["spent", "forecast"], ...] = ("spent", "forecast")
     for kind in kinds:

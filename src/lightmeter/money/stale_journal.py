@@ -1,9 +1,9 @@
 """Detect, before anything is spent, a journal that is an old state of its run, or a copy.
 
-A run that continued it would pay for the same rows again, and would use the same idempotency keys for other rows. Two
-sources outside the folder reveal such a journal: the watermark, a file in the state directory of this machine with the
-latest position of the journal, and the balance of the account. If the user accepts such a journal, the run gets a new
-id.
+A run that continued such a journal would pay for the same rows again, and would use the same idempotency keys for other
+rows. Two sources outside of the folder reveal such a journal. One is the watermark: a file in the state directory of
+this machine, with the latest position of the journal. The other is the balance of the account. If the user accepts such
+a journal, the run gets a new id.
 """
 
 from __future__ import annotations
@@ -34,25 +34,32 @@ from lightmeter.journal.watermark import (
 )
 
 JournalCheck = Literal["latest", "accepted", "unknown"]
-"""What is known about a journal: it is the latest state of its run, or the user accepted it as it is, or nothing."""
+"""What is known about a journal.
+
+`latest`: it is the latest state of its run. `accepted`: the user accepted it as it is. `unknown`: neither is known.
+"""
 
 _log: Final = logging.getLogger(__name__)
 
 
 @contextmanager
 def track_watermark(journal: Journal, state_dir: Path, clock: Clock, *, accept: bool) -> Iterator[JournalCheck]:
-    """Check that a run's journal is not an older state or a copy, and keep the file for this check up to date.
+    """Check that a run's journal is neither an older state nor a copy.
 
-    That file, the watermark, is outside of the run's folder. It says how much the journal contains, and is rewritten
-    after each commit until the `with` block ends.
-    If the watermark cannot be written, log a warning and continue without it. Yield `latest` (the journal is the newest
-    state), `accepted` (the user accepts the journal as it is) or `unknown` (there is no watermark to compare with).
+    Keep the watermark up to date in the `with` block.
+
+    The watermark is a file outside of the run's folder that says how much the journal contains. It is rewritten after
+    each commit until the `with` block ends. If it cannot be written, log a warning and continue without it.
+
+    Yield `latest` (the journal is the newest state), `accepted` (the user accepts the journal as it is) or `unknown`
+    (there is no watermark that shows whether the journal is the newest state).
 
     Args:
         journal: The journal, open for writing.
         state_dir: The folder with the watermarks of this machine.
         clock: Source of the time for a new run id.
-        accept: Whether to continue a journal that is outdated, a copy, or unknown, under a new run id.
+        accept: Whether the user accepts a journal that is outdated, a copy, or unknown. Such a journal is then
+            continued under a new run id.
 
     Raises:
         JournalConflict: the journal is outdated or a copy, and `accept` is false; nothing was changed.
@@ -101,17 +108,17 @@ def _open(state_dir: Path, run_id: str) -> Watermark | None:
 
 
 def _conflict(known: WatermarkRecord, folder: Path, run_id: str, now: JournalPosition) -> JournalConflict | None:
-    """Return the error for a journal that is a copy of its run's journal or older than it; None if it is neither.
+    """Return the error to raise if a journal is a copy, or older than its run; None if it is neither.
 
-    It is a copy if the run was last started in another folder, which still holds it. It is older if it contains fewer
-    state changes of requests than the run's journal did.
+    A journal is a copy if the run was last started in another folder, and that folder still holds the run. It is older
+    if it contains fewer state changes of requests than the watermark file says.
 
     Args:
         known: The content of the watermark file: where the run was last started, and how much its journal contained
             when the file was last written.
         folder: Folder of the journal.
         run_id: Id of the run in the journal.
-        now: How much the journal contains.
+        now: How much the journal contains now.
     """
     again = f"lightmeter resume {folder} --accept-journal"
     if _is_copy(known, folder, run_id):
@@ -131,9 +138,9 @@ def _conflict(known: WatermarkRecord, folder: Path, run_id: str, now: JournalPos
 
 
 def _is_copy(known: WatermarkRecord, folder: Path, run_id: str) -> bool:
-    """Whether the run `run_id` was last started in another folder that still holds it: then `folder` is a copy.
+    """Return whether the run `run_id` was last started in another folder that still holds it; then `folder` is a copy.
 
-    `known`, the content of the watermark file, names the folder in which the run was last started.
+    `known` is the content of the watermark file, which names that other folder.
     """
     last, here = journal_path(known.folder), journal_path(folder)
     try:
@@ -148,16 +155,18 @@ def _is_copy(known: WatermarkRecord, folder: Path, run_id: str) -> bool:
 def _assign_new_id(
     journal: Journal, former: str, now: JournalPosition, lost: JournalPosition, clock: Clock
 ) -> tuple[str, JournalPosition]:
-    """Give the run of an outdated or copied journal a new id; return the id, and how much the journal then contains.
+    """Give the run of an outdated or copied journal a new id.
 
-    If the run spent credits that the journal lacks, record these credits as reserved.
+    Return (the new id, how much the journal contains after that).
+
+    If the run spent credits that the journal lacks, these credits are recorded as reserved.
 
     Args:
         journal: The journal.
         former: The present id of the run.
         now: How much the journal contains.
         lost: How much the latest journal of the run contained.
-        clock: Source of the time.
+        clock: Source of the time, for the new id.
     """
     run_id, at = fresh_run_id(clock), clock.now()
 
@@ -173,10 +182,11 @@ def _assign_new_id(
 
 
 def balance_gap(db: sqlite.Connection, balance: int) -> int:
-    """Return how many credits, at least, left the account without a request in the journal that explains it.
+    """Return the least number of credits that left the account without a request in the journal that explains them.
 
-    `balance` is compared with the last balance in the journal that was read while no request was in flight. Each
-    request after that reading counts with its charge, or if that is unknown, with the credits reserved for it.
+    `balance` is the present balance. It is compared with the newest opening balance in the journal, from
+    `opening_reading`. A request that changed state after that reading explains as many credits as it was charged; while
+    the charge is unknown, as many as are reserved for it. Without an opening balance, return 0.
     """
     opening = opening_reading(db)
     if opening is None:
@@ -185,11 +195,11 @@ def balance_gap(db: sqlite.Connection, balance: int) -> int:
 
 
 async def judge_balance_gap(journal: Journal, check: JournalCheck, gap: int, at: float, *, sole_spender: bool) -> int:
-    """Warn or raise if, at the start of a run, the balance is lower than the charges in the journal explain.
+    """React to credits that are missing at the start of a run: they may mean that the journal is outdated.
 
     Do nothing if the journal is known to be the latest one. If others may spend from the account, only log a warning.
-    If nobody else spends, the journal must be outdated or a copy: raise JournalConflict, or, if the user accepts the
-    journal, reserve the missing credits.
+    If nobody else spends, the journal must be outdated or a copy. Then raise JournalConflict, or reserve the missing
+    credits if the user accepts the journal.
 
     Args:
         journal: The journal, open for writing.

@@ -1,8 +1,9 @@
 """The credit statement of a run: predicted, reserved, paid and saved credits, compared with the account balances.
 
-It is computed from the journal and sends no request; only the number of rows that free local back ends wrongly rejected
-(`--screen`) is estimated from the tables. Credits that left the account without an answer are not assigned to a request
-by guess; they are shown as gaps between balances, with the requests that may have cost them.
+The statement is computed from the journal, and no request is sent for it. Only the number of rows that free local back
+ends wrongly rejected (`--screen`) is estimated from the exported tables. If credits left the account for requests
+without an answer, they are not assigned to a request by guess. They are shown as gaps between balances, with the
+requests that may have cost them.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 
 SHOWN_IDS: Final = 8
-"""Most request ids in one line of a proof, so that it fits a terminal; the JSON has them all."""
+"""Most request ids that one line of a proof shows, so that the line fits a terminal. The JSON has all ids."""
 
 _COLUMNS: Final[dict[str, Any]] = {
     "submission_id": pa.int64(),
@@ -63,28 +64,29 @@ class Statement:
     """The credit accounting of a run, in whole credits.
 
     Attributes:
-        run_id: The run.
+        run_id: Id of the run.
         predicted: The price that was planned, before the rounding of the service was known.
-        budget: Most credits that the run may spend; None means no cap.
+        budget: Most credits that the run may spend; None without a limit.
         paid: Credits charged.
         held: Credits reserved for requests that may have been charged.
         requests: Number of requests.
         balance_before: Balance of the account before the first request; None if it was not read.
         balance_after: Balance of the account when it was last read; None if it was not read.
-        balance_is_current: Whether `balance_after` was read after the last request.
+        balance_is_current: Whether no request was sent or answered after `balance_after` was read.
         reconciliation: What the two balances prove; None if one is missing, or `balance_is_current` is false.
-        price_per_picture: Credits for a request with one image, from the charges and the price table.
+        price_per_picture: Price of a request with one image, as learned from the charges, or from the price table.
         rounding: Whether the service rounds up each image or each request; None while that is unknown.
-        drifts: Charges that contradict earlier charges.
+        drifts: The charges that contradict earlier charges.
         saved: Credits that the run did not have to spend.
         shares: Credits paid by back end and feature.
-        in_doubt: Totals of requests without an answer, of failed requests whose answer names no charge, and of charged
-            requests whose answer was lost.
-        proofs: Proofs from account balances of what requests without an answer cost; JSON documents, oldest first.
+        in_doubt: Totals of three kinds of requests: without an answer; failed, with an answer that names no charge;
+            charged, but with a lost answer.
+        proofs: What account balances prove about requests without an answer, as JSON documents, oldest first.
         notes: Notes that the run has shown to the user, a sentence each.
-        retries: Rows whose answer to the user's question was not valid, and the cost of their retries, which `paid`
-            includes.
-        screen: What local back ends rejected (`--screen`), and an estimate of what they missed; None without a screen.
+        retries: Rows whose answer to the user's question (`--ask`) was not valid, and the cost of asking again about
+            them. `paid` includes this cost.
+        screen: What local back ends rejected (`--screen`), and an estimate of what they rejected wrongly; None without
+            a screen.
     """
 
     run_id: str
@@ -109,7 +111,10 @@ class Statement:
     screen: ScreenEstimate | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the statement as the JSON object that the option `--json` prints; it does not list requests."""
+        """Return the statement as the JSON object that the option `--json` prints.
+
+        The object does not list single requests.
+        """
         balances = self.reconciliation
         gaps = () if balances is None else balances.gaps
         return {
@@ -150,7 +155,7 @@ class Statement:
         return labeled_lines_as_html(f"Credits of run {self.run_id}", self.lines())
 
     def lines(self) -> Iterator[str]:
-        """Yield the statement as lines of text."""
+        """Yield the statement as lines of text for a terminal."""
         cap = "" if self.budget is None else f", budget {self.budget}"
         yield f"predicted   {self.predicted} before the run{cap}"
         yield f"paid        {_credits(self.paid)} for {counted(self.requests, 'request')}"
@@ -274,7 +279,10 @@ def _reconciliation(db: sqlite.Connection, header: RunHeader) -> Reconciliation 
 
 
 def _lines_of_proof(proof: dict[str, Any]) -> Iterator[str]:
-    """Yield a balance proof as text: the balances, then which requests were charged, equal results on one line."""
+    """Yield a proof from account balances as lines of text: first the balances, then which requests were charged.
+
+    Requests with the same result share a line.
+    """
     read, expected = proof["readings"][-1]["balance"], proof["expected"]
     expectation = f"a balance of {expected} was expected, " if expected is not None else ""
     yield f"proof       {expectation}{read} was read"

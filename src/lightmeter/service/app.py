@@ -1,4 +1,4 @@
-"""Creates the components of the service, and starts it as an HTTP server or as a worker."""
+"""Create the components of the service, and start it as an HTTP server or as a worker."""
 
 from __future__ import annotations
 
@@ -46,14 +46,20 @@ from lightmeter.wire.response import Backends
 log = logging.getLogger("lightmeter.service")
 
 DEFAULT_LEASE_S: Final = 30.0
-"""Seconds without a heartbeat after which a process counts as dead: longer than a busy machine pauses a process."""
+"""A process that has sent no heartbeat for this many seconds counts as dead, and others take over its work.
+
+It is longer than a busy machine pauses a process.
+"""
 
 DEFAULT_DRAIN_S: Final = 15.0
-"""Seconds that running requests may take at shutdown: less than process supervisors wait before SIGKILL."""
+"""At shutdown, running requests have this many seconds to finish; then they are stopped.
+
+It is less than process supervisors wait before they send SIGKILL.
+"""
 
 
 def default_workers() -> int:
-    """Return how many videos of an account are decoded and analyzed at once by default: two per usable CPU core."""
+    """Return the default for how many videos of one account are analyzed at once: two per usable CPU core."""
     return 2 * process_cpu_count()
 
 
@@ -63,29 +69,30 @@ class ServiceConfig:
 
     Attributes:
         database: `sqlite:///PATH` for one process, or `postgresql://…` for any number of services and workers.
-        backends: Names of the back ends to load; None: all available ones. A request that names no back end uses the
-            default back ends of the catalog, or all loaded back ends if the catalog has no default ones.
-        accounts: Credits by API key. Each key has its own account; a missing account is created with these credits.
-        allow_private: Whether the URLs of requests may point to private addresses too.
-        fetch_limits: Limits of each fetch.
-        resolver: Function that creates the resolver of host names; None: the resolver of the system is used. The
-            service checks each address before it connects, whatever resolver found it.
-        workers: Maximum videos of one account that are decoded and analyzed at once; the maximum for images is four
-            times as high.
-        limits: Limits of unfinished images and video frames, of memory for cached results, and of decoding.
-        max_assets: Maximum URLs and files of a request.
+        backends: Names of the back ends to load; None loads all available ones. A request that names no back end uses
+            the default back ends of the catalog. If the catalog has no default ones, it uses all loaded back ends.
+        accounts: API key → credits. Each key has its own account; a missing account is created with these credits.
+        allow_private: Whether the URLs in requests may also point to private network addresses.
+        fetch_limits: Limits of each download of an image or video.
+        resolver: Function that creates the resolver of host names; None uses the resolver of the system. The service
+            checks each address before it connects, whatever resolver found it.
+        workers: Maximum number of videos of one account that are decoded and analyzed at once. For images the maximum
+            is four times as high.
+        limits: Limits of the number of unfinished images and video frames, of the memory for cached results, and of
+            decoding.
+        max_assets: Maximum number of URLs and files in a request.
         rounding: Which price is rounded up to whole credits: that of each image or frame, or that of each request.
         result_lifetime_s: Seconds after completion during which a result can be read.
         lease_s: Seconds without a heartbeat after which other processes take over the work of a process; only with
             PostgreSQL.
         drain_s: Seconds that running requests may take to finish when the service closes.
-        rates: Prices; None: the prices in the catalog of back ends.
+        rates: Prices; None uses the prices in the catalog of back ends.
         clock: Source of the time.
         faults: Faults that the service makes on purpose, so that users can test their clients.
-        catalog: Known back ends; None: those that the settings describe.
+        catalog: Known back ends; None uses those that the settings describe.
         connections: Limits of the HTTP connections.
-        public_url: Base URL of the `response_uri` in answers: a fixed one or, by default, that of the host in each
-            request.
+        public_url: Base URL of the `response_uri` in answers. By default, it is made from the host that each request
+            names.
     """
 
     database: str = "sqlite:///lightmeter.db"
@@ -115,7 +122,7 @@ class RunningService:
     Attributes:
         base_url: URL of the service, without a slash at the end.
         port: TCP port.
-        fault_counts: Number of injected faults so far, by name.
+        fault_counts: Name of each fault that the service makes on purpose → how often it was made so far.
     """
 
     def __init__(self, base_url: str, port: int, stack: AsyncExitStack, fault_counts: Mapping[str, int]) -> None:
@@ -125,9 +132,10 @@ class RunningService:
         self._stack = stack
 
     async def close(self) -> None:
-        """Stop accepting requests, wait up to `drain_s` seconds for running ones, and close the database; idempotent.
+        """Stop accepting requests, wait up to `drain_s` seconds for running requests, and close the database.
 
-        A request that does not finish in time runs again after the next start of the service if its client polls.
+        Further calls do nothing. A request that does not finish in time runs again after the next start of the service
+        if its client polls.
         """
         await self._stack.aclose()
 
@@ -179,8 +187,8 @@ def _load(
 
     Back ends that call an AI provider count these calls in `metrics`.
 
-    Return the loaded back ends by name; which back ends and features a request can name; the body of GET /api/backends;
-    the prices.
+    Return (name → loaded back end, the back ends and features that a request can name, the body of GET /api/backends,
+    the prices).
     """
     catalog = config.catalog or read_catalog()
     if config.backends is None:
@@ -253,7 +261,7 @@ async def _start_components(config: ServiceConfig, stack: AsyncExitStack) -> tup
 
 
 def _start_facts(config: ServiceConfig, offers: Backends) -> dict[str, str]:
-    """Return the type of the database and the names of the available back ends, for the log line at a start.
+    """Return facts for the log line at a start: the type of the database, and the names of the available back ends.
 
     `offers` is the body of GET /api/backends.
     """
@@ -266,12 +274,13 @@ async def start_worker(
 ) -> AsyncExitStack:
     """Start a worker: it runs requests from a shared PostgreSQL database, and has no HTTP API.
 
-    Closing the returned stack stops the worker after running requests have ended or `drain_s` has passed.
+    To stop the worker, close the returned stack. It waits until the running requests have ended, but at most
+    `config.drain_s` seconds.
 
     Args:
         config: Configuration of the worker.
         metrics_host: Address on which the metrics are served.
-        metrics_port: TCP port of the metrics; 0: a free one; None: the metrics are not served.
+        metrics_port: TCP port of the metrics. 0 chooses a free port; with None the metrics are not served.
 
     Raises:
         SettingsError: the database cannot be used, or cannot be shared.
@@ -298,7 +307,7 @@ async def start_service(config: ServiceConfig, host: str = "127.0.0.1", port: in
     Args:
         config: Configuration of the service.
         host: Address to listen on.
-        port: TCP port to listen on; 0: a free one.
+        port: TCP port to listen on; 0 chooses a free port.
 
     Raises:
         SettingsError: the database, a back end or the address cannot be used.
@@ -341,12 +350,12 @@ async def start_service(config: ServiceConfig, host: str = "127.0.0.1", port: in
 
 
 async def _listen(create: Callable[[], HttpConnection], host: str, port: int) -> asyncio.Server:
-    """Return a server that is bound to an address, and accepts connections after `start_serving`.
+    """Return a server that is bound to an address. It accepts connections after its `start_serving` is called.
 
     Args:
-        create: Function that creates the protocol of a connection.
+        create: Function that creates the protocol object of a new connection.
         host: Address to listen on.
-        port: TCP port; 0: a free one.
+        port: TCP port; 0 chooses a free port.
 
     Raises:
         SettingsError: the address cannot be used.

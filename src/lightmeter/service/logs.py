@@ -1,8 +1,8 @@
 """Logging of the service: one line for each event, as text or JSON.
 
 Lines that belong to an HTTP request contain its id. The access log has method, path, status, duration and account
-number, and for analyses the `request_id` that clients poll with. Keys, bodies and query strings are never logged; URLs
-in other lines are logged without credentials.
+number. For analysis requests it also has the `request_id` with which clients poll for the result. API keys, bodies and
+query strings are never logged. URLs in other lines are logged without credentials.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from lightmeter.redaction import mask_credentials
 LogFormat = Literal["text", "json"]
 
 request_id: ContextVar[str] = ContextVar("lightmeter_request_id", default="")
-"""Id of the current HTTP request; tasks that the request starts inherit it."""
+"""Id of the current HTTP request, empty outside of a request. Tasks that the request starts inherit it."""
 
 CLIENT_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-"""Pattern of request ids that clients may set. Other characters could forge log lines."""
+"""Pattern of the request ids that a client may choose. Other characters could forge log lines."""
 
 PROBE_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
-"""Paths that monitors read every few seconds. Their successful answers are logged at level DEBUG."""
+"""Paths that monitors read every few seconds. Successful answers to them are only logged at level DEBUG."""
 
 log = logging.getLogger("lightmeter.access")
 
@@ -41,9 +41,9 @@ def access(
         method: HTTP method.
         path: Percent-encoded path, as the client sent it, without the query.
         status: HTTP status of the answer.
-        seconds: Time from the request to the answer.
-        account_id: Number of the account; None: the request has no valid key.
-        analysis_id: The `request_id` in the answer to an analysis request; None: there is none.
+        seconds: Time from the request to the answer, in seconds.
+        account_id: Number of the account; None if the request has no valid key.
+        analysis_id: The `request_id` in the answer to an analysis request; None for other requests.
     """
     facts = {
         "method": method[:16],
@@ -58,14 +58,17 @@ def access(
 
 
 def started(kind: str, **facts: str) -> None:
-    """Write one log line that a `service` or `worker` (`kind`) has started, with `facts` such as its back ends."""
+    """Write a log line that says that a `service` or a `worker` (`kind`) has started.
+
+    `facts` are further fields of the line, such as the names of the back ends.
+    """
     facts = {"event": "started", "kind": kind, "version": __version__, **facts}
     text = " ".join(f"{name}={value}" for name, value in facts.items() if name not in {"event", "kind"})
     logging.getLogger("lightmeter.service").info("%s started: %s", kind, text, extra={"facts": facts})
 
 
 class _TextFormatter(logging.Formatter):
-    """Formats a log record as text: time, level, logger, message, id of the HTTP request if there is one."""
+    """Formats a log record as text: time, level, logger, message, and the id of the HTTP request if there is one."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's own name)
         current = request_id.get()
@@ -94,7 +97,10 @@ class _JsonFormatter(logging.Formatter):
 
 
 def enable() -> None:
-    """Enable the loggers of the service again: importing Prefect disables all loggers that exist."""
+    """Enable the loggers of the service again.
+
+    Call it after Prefect was imported, because this disables all loggers that exist.
+    """
     for name in ("lightmeter.service", "lightmeter.access"):
         logging.getLogger(name).disabled = False
 

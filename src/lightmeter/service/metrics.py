@@ -21,20 +21,21 @@ from lightmeter.errors import SettingsError
 from lightmeter.service.backends.providers.provider import Usage
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
-"""Content type of `Metrics.as_text`: the text format that every Prometheus since 0.0.4 reads."""
+"""Content type of `Metrics.as_text`: version 0.0.4 of the Prometheus text format, which old and new servers read."""
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-"""Histogram buckets in seconds, from a cached answer to the longest allowed fetch."""
+"""Upper bounds of the histogram buckets for durations in seconds: from a cached answer to the longest allowed fetch."""
 
 PICTURES: Final = (1, 2, 4, 8, 16, 32)
-"""Histogram buckets for the number of images and video frames in a call of a back end."""
+"""Upper bounds of the histogram buckets for the number of images and video frames in one call of a back end."""
 
 
 @contextmanager
 def _time(histogram: Callable[..., Histogram], name: str) -> Iterator[None]:
-    """Record the seconds that the `with` block takes in a histogram, labeled `name` and `ok` or, on error, `failed`.
+    """Record in a histogram how many seconds the `with` block takes.
 
-    `histogram` is a function that takes these two labels and returns the histogram.
+    `histogram` is a function that takes two labels and returns the histogram: `name`, and `ok` or, if the block raises
+    an error, `failed`.
     """
     start_s = time.perf_counter()
     outcome = "failed"
@@ -50,14 +51,14 @@ CONVENTIONAL_NAMES: Final = {
     "lightmeter_work_seconds": "lightmeter_asset_step_duration_seconds",
     "lightmeter_inference_seconds": "lightmeter_inference_duration_seconds",
 }
-"""Name of a histogram → its second name, which follows the conventions of Prometheus; both are reported."""
+"""Name of a histogram → a second name, which follows the naming conventions of Prometheus.
+
+The histogram is reported under both names.
+"""
 
 
 class _ConventionalNames(Collector):
-    """Prometheus collector that reports each histogram a second time, under its name in `CONVENTIONAL_NAMES`.
-
-    That name follows the naming conventions of Prometheus.
-    """
+    """Prometheus collector that reports each histogram in `CONVENTIONAL_NAMES` a second time, under its second name."""
 
     def __init__(self, histograms: Iterable[Histogram]) -> None:
         self._histograms = tuple(histograms)
@@ -74,7 +75,7 @@ class _ConventionalNames(Collector):
 
 
 def _new_registry() -> CollectorRegistry:
-    """Return a Prometheus registry with metrics of this process and the versions of lightmeter and Python."""
+    """Return a Prometheus registry with the metrics of this process, and the versions of lightmeter and Python."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     build = Gauge("lightmeter_build_info", "Always 1.", ("version", "python"), registry=registry)
@@ -83,7 +84,7 @@ def _new_registry() -> CollectorRegistry:
 
 
 class Metrics:
-    """Prometheus metrics of one service: counters, gauges and histograms. Any thread may change them."""
+    """The Prometheus metrics of one service: counters, gauges and histograms. Any thread may change them."""
 
     def __init__(self) -> None:
         self._registry = _new_registry()
@@ -137,12 +138,15 @@ class Metrics:
         telemetry.record_seconds("http.server.request.duration", seconds, attributes)
 
     def count_pictures(self, backend: str, features: Iterable[str], pictures: int) -> None:
-        """Count the `pictures` (images and video frames) that a back end has analyzed, for each requested feature."""
+        """Count `pictures` images and video frames, which a back end has analyzed, once for each of `features`."""
         for feature in features:
             self._pictures(feature, backend).inc(pictures)
 
     def count_inference(self, backend: str, pictures: int, seconds: float) -> None:
-        """Record the duration of a successful call of a back end, and how many images and video frames it analyzed."""
+        """Record the duration of a successful call of a back end in seconds, and how many pictures it analyzed.
+
+        Pictures are images and video frames.
+        """
         self._inference_s(backend).observe(seconds)
         self._batch(backend).observe(pictures)
         attributes = {"lightmeter.backend": backend}
@@ -158,12 +162,15 @@ class Metrics:
         self._cache("hit" if hit else "miss").inc()
 
     def count_job(self, state: str) -> None:
-        """Count a request that has entered a state: `queued`, `running`, `completed` or `failed`."""
+        """Count an analysis request that has entered the state `queued`, `running`, `completed` or `failed`."""
         self._jobs(state).inc()
         telemetry.count("lightmeter.service.jobs", 1, {"lightmeter.state": state})
 
     def provider_usage(self, backend: str, usage: Usage) -> None:
-        """Count a call by the back end named `backend` that an AI provider has answered, with its tokens and cost."""
+        """Count a call that an AI provider has answered, with its tokens and its cost.
+
+        `backend` is the name of the back end that made the call.
+        """
         self._provider_calls(backend, usage.model).inc()
         if usage.input_tokens is not None:
             self._provider_tokens(backend, usage.model, "input").inc(usage.input_tokens)
@@ -173,14 +180,15 @@ class Metrics:
             self._provider_usd(backend, usage.model).inc(float(usage.usd))
 
     def provider_error(self, backend: str, kind: str) -> None:
-        """Count a failed call of an AI provider by the back end named `backend`.
+        """Count a failed call of an AI provider.
 
-        `kind` is a `FailureKind`: throttled, timeout, refused, broken or malformed.
+        `backend` is the name of the back end that made the call. `kind` is a `FailureKind`: throttled, timeout,
+        refused, broken or malformed.
         """
         self._provider_errors(backend, kind).inc()
 
     def count_charge(self, credits_: int) -> None:
-        """Count the credits that a finished request was charged."""
+        """Count the credits that a finished analysis request was charged."""
         self._credits.inc(credits_)
         telemetry.count("lightmeter.service.credits_charged", credits_)
 
@@ -189,24 +197,28 @@ class Metrics:
         self._refused(queue).inc()
 
     def watch_queue_depth(self, queue: str, depth: Callable[[], float]) -> None:
-        """Report `depth()` as the number of items that wait in a queue.
+        """Add a gauge that reports `depth()`, the number of items that wait in a queue.
 
-        `depth` is called whenever the metrics are read, from any thread. It must not block.
+        `queue` is the name of the queue, such as `pictures`. `depth` is called whenever the metrics are read, from any
+        thread. It must not block.
         """
         self._queue.labels(queue).set_function(depth)
 
     @contextmanager
     def time_step(self, step: str) -> Iterator[None]:
-        """Record how long the `with` block takes to fetch or decode a file; an exception is labeled `failed`.
+        """Record how long the `with` block takes to fetch or decode a file. `step` is `fetch` or `decode`.
 
-        `step` is `fetch` or `decode`.
+        If the block raises an exception, the duration is labeled `failed`.
         """
         with _time(self._work_s, step):
             yield
 
     @contextmanager
     def time_transaction(self, operation: str) -> Iterator[None]:
-        """Record how long the `with` block waits for the database; `operation` is `read` or `write`."""
+        """Record how many seconds the `with` block, a transaction of the database, takes.
+
+        `operation` is `read` or `write`.
+        """
         with _time(self._database_s, operation):
             yield
 

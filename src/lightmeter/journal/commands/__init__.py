@@ -1,1 +1,4 @@
-"""Functions that change a journal; `Journal.write` passes their `db`: `await journal.write(put_meta(values))`."""
+"""Functions that change a journal.
+
+Call them as `await journal.write(put_meta(values))`: `write` adds the argument `db`.
+"""

@@ -1,6 +1,6 @@
-"""Records in the journal which spending alerts of a run were sent, so that none is sent twice, even after a restart.
+"""Record in the journal which spending alerts of a run were sent, so that none is sent twice, even after a restart.
 
-The name of an alert is its kind (`spent` or `forecast`) and the credits of its threshold: `spent 16`.
+The name of an alert consists of its kind (`spent` or `forecast`) and its threshold in credits, such as `spent 16`.
 """
 
 from __future__ import annotations
@@ -16,29 +16,34 @@ ALERTS_META: Final = "alerts"
 """Name under which the table `meta` stores the state of each alert, as JSON."""
 
 AlertState = Literal["sending", "delivered", "failed", "unknown", "superseded"]
-"""State of an alert. `unknown`: it was sent, but no answer came. `failed`: the receiver certainly did not accept it.
-`superseded`: it is not sent, because the run has also reached a higher threshold."""
+"""State of an alert.
+
+`sending`: it is being sent. `delivered`: the receiver accepted it. `failed`: the receiver certainly did not accept it.
+`unknown`: it was sent, but no answer came. `superseded`: it will not be sent, because the run has also reached a higher
+threshold.
+"""
 
 _NOTE_START: Final = "The alert “"
 
 
 def read_alerts(db: sqlite.Connection) -> dict[str, AlertState]:
-    """Return alert name, such as `spent 16` → delivery state, for each spending alert that a run has reached."""
+    """Return the state of each spending alert that a run has reached, as alert name (such as `spent 16`) → state."""
     states: dict[str, AlertState] = json.loads(get_meta(db).get(ALERTS_META, "{}"))
     return states
 
 
 @sqlite.command
 def claim_alert(db: sqlite.Connection, names: Sequence[str]) -> str | None:
-    """Record that the caller now sends one of several spending alerts that a run has reached; return its name.
+    """Choose which of several spending alerts to send now, record that it is being sent, and return its name.
 
-    The alert is the first in `names` that was not sent yet or was not accepted. Later unsent ones are recorded as
-    `superseded`: they will not be sent. Return None if no alert is left to send.
+    The run has reached all of these alerts. The first in `names` that was not sent yet, or that the receiver did not
+    accept, is chosen. The later ones in `names` that were not sent or not accepted are recorded as `superseded`: they
+    will not be sent. Return None if no alert is left to send.
 
     Args:
         db: The journal, in a transaction.
-        names: Names of alerts of one kind, either `spent` or `forecast`, such as `spent 16`; the alert with the
-            highest threshold comes first.
+        names: Names of alerts of one kind, either `spent` or `forecast`, such as `spent 16`; the alert with the highest
+            threshold comes first.
     """
     states = read_alerts(db)
     pending = [name for name in names if states.get(name, "failed") == "failed"]
@@ -51,13 +56,14 @@ def claim_alert(db: sqlite.Connection, names: Sequence[str]) -> str | None:
 
 @sqlite.command
 def end_alert(db: sqlite.Connection, name: str, state: AlertState, problem: str | None) -> None:
-    """Record the outcome of sending a spending alert, and replace the run's note (message to the user) about the alert.
+    """Record the outcome of sending a spending alert, and replace the message to the user about this alert.
 
     Args:
         db: The journal, in a transaction.
         name: Name of the alert.
         state: The outcome.
-        problem: Why the alert was not delivered, as a clause; None if it was.
+        problem: Why the alert was not delivered, as a clause. None if it was delivered: then the message is only
+            deleted.
     """
     put_meta({ALERTS_META: json.dumps({**read_alerts(db), name: state})})(db)
     verb = "may not have been" if state == "unknown" else "was not"
@@ -73,12 +79,12 @@ def _replace_notes(db: sqlite.Connection, names: Collection[str], note: str | No
 
 
 def undelivered_alerts(notes: Sequence[str]) -> list[str]:
-    """Return, of a run's `notes` (messages to the user), those that report an undelivered spending alert."""
+    """Return those of a run's `notes` (messages to the user) that report an undelivered spending alert."""
     return [note for note in notes if note.startswith(_NOTE_START)]
 
 
 @sqlite.command
 def add_notes(db: sqlite.Connection, notes: Collection[str]) -> None:
-    """Add `notes`, messages about the run to its user, to the notes that the journal stores."""
+    """Add `notes`, messages to the user about the run, to the notes that the journal stores already."""
     stored = json.loads(get_meta(db).get("notes", "[]"))
     put_meta({"notes": json.dumps(sorted({*stored, *notes}))})(db)

@@ -1,6 +1,7 @@
-"""Add rows to the journal of a run that has begun already (`--stream`), some rows (a chunk) at a time.
+"""Add rows, chunk by chunk, to the journal of a run that has begun already (`--stream`).
 
-Each chunk is first written to a journal in memory, where answers of earlier runs are looked up for its rows.
+Each chunk of rows is first written to a temporary journal in memory. There, answers of earlier runs are looked up for
+its rows.
 """
 
 from __future__ import annotations
@@ -22,12 +23,18 @@ _EARLIER: Final = "SELECT sha256, request_id, answered_at, raw FROM earlier"
 _LINKS: Final = "SELECT l.seq, e.sha256 FROM {0} l JOIN earlier e USING (earlier_id)"
 
 Inserts = Sequence[tuple[str, Sequence[tuple[Any, ...]]]]
-"""SQL statements, each with the values of the rows that it inserts."""
+"""SQL statements that each insert one row.
+
+Each statement comes with a list of values: one tuple for each row to insert.
+"""
 
 
 @contextmanager
 def chunk_in_memory(rows: Sequence[PlannedRow], options: str) -> Iterator[sqlite.Connection]:
-    """Yield a temporary journal in memory with some rows of a plan and `options`, the run's options as JSON."""
+    """Yield a temporary journal in memory with the planned `rows`.
+
+    `options` is the JSON of the run's options; it is stored in the temporary journal.
+    """
     with closing(sqlite.connect(Path(":memory:"))) as db:
         with db:
             db.execute(SCHEMA)
@@ -37,7 +44,10 @@ def chunk_in_memory(rows: Sequence[PlannedRow], options: str) -> Iterator[sqlite
 
 
 def read_chunk(db: sqlite.Connection) -> Inserts:
-    """Return SQL statements that copy the rows of the journal `db`, and their stored answers, into another journal."""
+    """Return SQL statements that copy the content of the journal `db` to another journal.
+
+    They copy the rows, their findings, and the answers of earlier runs that belong to them.
+    """
     inserts: list[tuple[str, Sequence[tuple[Any, ...]]]] = []
     for table in _COPIED:
         names = [name for _, name, *_ in db.execute(f"PRAGMA table_info({table})")]
@@ -53,13 +63,19 @@ def read_chunk(db: sqlite.Connection) -> Inserts:
 
 
 def index_findings(db: sqlite.Connection) -> None:
-    """Create an index by row on the table `findings` (problems that pre-checks found) of a temporary journal."""
+    """Create an index by row number on the table `findings` (problems that pre-checks found) of a temporary journal."""
     db.execute("CREATE INDEX IF NOT EXISTS findings_by_row ON findings (seq)")
 
 
 @sqlite.command
 def append_rows(db: sqlite.Connection, inserts: Inserts, meta: Mapping[str, str]) -> None:
-    """Add rows to the journal of a run by the SQL `inserts`, and write `meta` (name → value) to its table `meta`."""
+    """Add rows to the journal of a run.
+
+    Args:
+        db: The journal, in a transaction.
+        inserts: SQL statements that add the rows, from `read_chunk`.
+        meta: Values (name → text) to write to the journal's table `meta`.
+    """
     for statement, rows in inserts:
         db.executemany(statement, rows)
     put_meta(meta)(db)

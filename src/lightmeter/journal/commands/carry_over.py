@@ -1,7 +1,8 @@
 """Carry over what an earlier run of a folder paid for, or may have paid for, into the journal of the next run.
 
-Rows of two runs are compared by asset (image or video): equal content is the same asset; an equal URL or path is the
-same asset too, unless the content, the size or the entity tag differs.
+Rows of two runs are compared by asset (image or video). Two rows have the same asset if their contents are equal. They
+also have the same asset if their URLs or paths are equal and no difference in content, size or entity tag (HTTP `ETag`)
+is known.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from lightmeter.journal.queries.latest_runs import add_credits
 from lightmeter.journal.submission_states import HOLDING, State
 
 _OPEN: Final = "(" + ", ".join(f"'{state}'" for state in sorted(HOLDING - {State.WRITTEN_OFF})) + ")"
-"""States of requests that may still be answered, or charged, or released by the user. They move to the next run."""
+"""SQL: states of requests that may still be answered, or charged, or released by the user.
+
+These requests move to the next run.
+"""
 
 _FOUND: Final = """
 CREATE TEMP TABLE found (seq INTEGER PRIMARY KEY, old_seq INTEGER NOT NULL);
@@ -28,10 +32,13 @@ CREATE TEMP TABLE digests (submission_id INTEGER PRIMARY KEY, sha256 TEXT NOT NU
 """
 
 _UNPAID: Final = "(n.status = 'pending' OR n.reason = 'screened')"
-"""Rows of the next run without a result: to be sent, or rejected by local back ends (`--screen`)."""
+"""SQL: condition for rows of the next run that have no result.
+
+They are still to be sent, or local back ends rejected them (`--screen`).
+"""
 
 _LAST_ROW: Final = f"(SELECT coalesce(max(seq), -1) FROM main.items WHERE seq < {FIRST_FRAME_SEQ})"  # noqa: S608
-"""Number of the last row of the new manifest; the rows of frames have larger numbers."""
+"""SQL: number of the last row of the new manifest. Rows of video frames have larger numbers and do not count."""
 
 _REACH: Final = "findings {0} ON {0}.seq = {1}.seq AND {0}.name = 'reach'"
 
@@ -39,7 +46,10 @@ _WITHOUT_VIDEOS: Final = f"""
 DELETE FROM temp.same WHERE EXISTS (
     SELECT 1 FROM main.items n WHERE n.seq = same.seq AND {HAS_FRAMES.format("n", "main.")});
 """  # noqa: S608 (our own words, here and below)
-"""Leaves videos out whose frames are sent in their place: the rows of the frames are compared."""
+"""SQL: removes videos from `same` if their frames are sent in their place.
+
+The rows of these frames are compared instead.
+"""
 
 _SAME: Final = f"""
 CREATE TEMP TABLE same AS
@@ -53,6 +63,7 @@ WHERE {_UNPAID} AND coalesce(n.content_sha256 = o.content_sha256,
     AND coalesce(f.facts ->> '$.etag' = g.facts ->> '$.etag', 1));
 {_WITHOUT_VIDEOS}
 """  # noqa: S608 (our own words, here and below)
+"""SQL: creates `same`, the pairs (row of the next run, row of the earlier run) that have the same image or video."""
 
 _SAME_BY_NEAR_DUPLICATES: Final = f"""
 DELETE FROM temp.same;
@@ -66,13 +77,17 @@ LEFT JOIN old.items p ON p.item_id = o.duplicate_of AND o.duplicate_distance IS 
 WHERE (SELECT value ->> '$.duplicates' FROM main.meta WHERE key = 'options') = 'near' ORDER BY a.seq, o.seq;
 {_WITHOUT_VIDEOS}
 """  # noqa: S608
-"""SQL: pairs rows with rows of the earlier run that look the same, by the near-duplicates that either plan found."""
+"""SQL: replaces the pairs in `same` by pairs of rows whose images look the same (`--duplicates near`).
+
+It uses the near-duplicates that the plans of the two runs found.
+"""
 
 _ANSWERED: Final = """
 INSERT OR IGNORE INTO temp.found SELECT p.seq, p.old_seq
 FROM temp.same p JOIN main.items n USING (seq) JOIN old.items o ON o.seq = p.old_seq
 WHERE n.submission_id IS NULL AND o.status = 'ok' AND o.asset IS NOT NULL
 """
+"""SQL: adds to `found` the pairs in `same` whose earlier row has an answer."""
 
 _CHARGED: Final = """
 INSERT OR IGNORE INTO temp.found SELECT p.seq, p.old_seq
@@ -81,6 +96,7 @@ WHERE n.submission_id IS NULL AND o.status = 'failed' AND (
     o.reason = 'paid_and_lost' OR EXISTS (SELECT 1 FROM old.reused r WHERE r.seq = o.seq) OR EXISTS (
         SELECT 1 FROM old.submissions s WHERE s.submission_id = o.submission_id AND s.state = 'settled' AND s.paid > 0))
 """
+"""SQL: adds to `found` the pairs in `same` whose earlier row failed although its request was charged."""
 
 _COPY_ANSWERS: Final = (
     """
@@ -120,13 +136,17 @@ FROM temp.found f JOIN old.answer_retries r ON r.seq = f.old_seq LEFT JOIN old.s
 WHERE r.submission_id IS NULL OR s.state IN {_OPEN}
 """,  # noqa: S608
 )
-"""SQL: copies the answers of the rows in `found`, also their answers to a repeated question (`--ask`)."""
+"""SQL: copies the answers of the rows in `found`.
+
+If the user's question (`--ask`) was asked again about a row, the second answer is copied too.
+"""
 
 _MARK_FOUND: Final = """
 UPDATE main.items SET status = o.status, reason = iif(o.status = 'ok', 'cached', o.reason), error = o.error,
        asset = o.asset, name = o.name
 FROM temp.found f JOIN old.items o ON o.seq = f.old_seq WHERE f.seq = items.seq
 """
+"""SQL: gives the rows in `found` the status and result that they had in the earlier run."""
 
 _MOVE_OPEN: Final = (
     f"INSERT INTO main.submissions SELECT * FROM old.submissions WHERE state IN {_OPEN}",  # noqa: S608
@@ -159,7 +179,10 @@ FROM old.items o JOIN main.submissions s USING (submission_id)
 WHERE NOT EXISTS (SELECT 1 FROM main.items n WHERE n.submission_id = o.submission_id AND n.identity = o.identity)
 """,  # noqa: S608
 )
-"""SQL: copies open requests with their rows. Rows that the new manifest lacks are appended and listed in `gone`."""
+"""SQL: copies open requests, and links them to the rows of the next run.
+
+If the new manifest lacks a row of such a request, the row is appended to `items` and listed in `gone`.
+"""
 
 _FORGET_OPEN: Final = (
     f"UPDATE money SET held = held - (SELECT coalesce(sum(hold), 0) FROM submissions WHERE state IN {_OPEN})",  # noqa: S608
@@ -198,9 +221,9 @@ FROM temp.found f JOIN old.findings o ON o.seq = f.old_seq ORDER BY o.rowid
 
 @contextmanager
 def _attached(db: sqlite.Connection, folder: Path) -> Iterator[None]:
-    """Run a `with` block in a transaction on `db`, to which the journal in `folder` is attached as `old`.
+    """Run a `with` block in a transaction on `db`, with the journal in `folder` attached as the database `old`.
 
-    The end of the block commits the transaction; an error rolls it back.
+    At the end of the block the transaction is committed; after an error it is rolled back.
     """
     digest: Any = _digest
     db.create_scalar_function("digest", digest, 1, deterministic=True)
@@ -229,22 +252,25 @@ def has_open_requests(db: sqlite.Connection) -> bool:
 
 
 def move_open_requests(db: sqlite.Connection, folder: Path) -> None:
-    """Copy requests without a known answer or charge from the run in `folder` to the next run's journal `db`."""
+    """Copy requests whose answer or charge is unknown from the run in `folder` to the next run's journal `db`."""
     with _attached(db, folder):
         _run_all(db, _MOVE_OPEN)
 
 
 def forget_open_requests(db: sqlite.Connection) -> None:
-    """Remove requests without a known answer or charge from an older run's journal, after the next run has them."""
+    """Remove requests whose answer or charge is unknown from the journal `db` of an earlier run.
+
+    Call it only after `move_open_requests` has copied these requests to the next run's journal.
+    """
     with db:
         _run_all(db, _FORGET_OPEN)
 
 
 def carry_results(db: sqlite.Connection, folder: Path) -> None:
-    """Copy answers, and failures that were charged, of the run in `folder` to pending rows of the next run's journal.
+    """Copy answers and charged failures of the run in `folder` to pending rows of the next run's journal `db`.
 
-    A row gets the answer about the same image or video; with `--duplicates near`, also the answer about a
-    near-duplicate that the plan of one of the two runs found.
+    A row gets the answer about the same image or video. With `--duplicates near`, it may also get the answer about an
+    image that looks the same (a near-duplicate), if the plan of one of the two runs found this image.
     """
     with _attached(db, folder):
         found = (_SAME, _ANSWERED, _CHARGED, _SAME_BY_NEAR_DUPLICATES, _ANSWERED)
@@ -252,9 +278,10 @@ def carry_results(db: sqlite.Connection, folder: Path) -> None:
 
 
 def fold_run(db: sqlite.Connection, folder: Path, put: sqlite.Change[None]) -> None:
-    """Add an older run's items that the journal `db` lacks, with their answers, so that the older run can be removed.
+    """Add those items of an older run that the journal `db` lacks, with their answers.
 
-    Also add the credits that each item cost in the older run to the table `paid_before` of `db`.
+    After that, the older run can be removed. The credits that each item cost in the older run are added to the table
+    `paid_before` of `db`.
 
     Args:
         db: The journal of the next run.

@@ -1,8 +1,9 @@
-"""Finds, and may skip, images whose size is unusual among all images of a manifest, after its last row was read.
+"""Find images whose size is unusual among all images of a manifest, and skip them if the user wants this.
 
-The definition and the default factor are those of CleanVision 0.3.7 (issue `odd_size`): the side of an image is the
-square root of width x height; it is unusual if it is more than 3 interquartile ranges below the first quartile of all
-sides, or more than that above the third quartile.
+Sizes can only be compared after the last row of the manifest was read. The definition and the default factor are those
+of CleanVision 0.3.7 (issue `odd_size`). The side of an image is the square root of width x height. A side is unusual if
+it is more than 3 interquartile ranges below the first quartile of all sides, or more than 3 interquartile ranges above
+the third quartile.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from lightmeter import sqlite
 from lightmeter.journal.frame_rows import IS_ROW
 
 _ALL_BITS: Final = (1 << 64) - 1
-"""A perceptual hash is stored as a signed number."""
+"""Mask for the difference (XOR) of two perceptual hashes: it makes the number non-negative, to count its bits.
+
+The journal stores the 64 bits of a hash as a signed number.
+"""
 
 _COUNT: Final = "SELECT count(*) FROM items WHERE kind = 'image' AND width * height > 0"
 
@@ -23,7 +27,10 @@ SELECT place, sqrt(pixels) FROM (
     FROM items WHERE kind = 'image' AND width * height > 0
 ) WHERE place IN (?1, ?1 + 1, ?2, ?2 + 1)
 """
-"""SQL: among all sides in ascending order, those at the ranks `?1`, `?1 + 1`, `?2` and `?2 + 1`, from 0."""
+"""SQL: the sides with the ranks `?1`, `?1 + 1`, `?2` and `?2 + 1` among the sides of all images.
+
+A side is the square root of width x height. The smallest side has rank 0.
+"""
 
 _INSERT: Final = """
 INSERT INTO findings (seq, name, severity, message, value, facts)
@@ -44,7 +51,7 @@ _LEFT_COPIES: Final = f"""
 SELECT d.seq, d.item_id, d.duplicate_of, d.perceptual_hash FROM items d JOIN items o ON o.item_id = d.duplicate_of
 WHERE d.status = 'duplicate' AND o.status = 'skipped' AND o.reason = 'odd_size' AND o.{IS_ROW} ORDER BY d.seq
 """  # noqa: S608 (our own words)
-"""SQL: rows of a usual size that are near-duplicates of skipped rows."""
+"""SQL: near-duplicates of skipped rows that were not skipped themselves, because their own size is usual."""
 
 _SEND: Final = """
 UPDATE items SET status = 'pending', reason = NULL, duplicate_of = NULL, duplicate_distance = NULL,
@@ -55,11 +62,12 @@ _COPY: Final = "UPDATE items SET reason = 'near_duplicate', duplicate_of = ?, du
 
 @sqlite.command
 def add_odd_size_findings(db: sqlite.Connection, interquartile_ranges: float) -> None:
-    """Add the finding `odd_size` to each image of the plan that is much smaller or larger than the others.
+    """Add the finding `odd_size` to each image of the plan that is much smaller or larger than most images.
 
     The side of an image is the square root of width x height. An image gets the finding if its side is more than
-    `interquartile_ranges` interquartile ranges below the first quartile of all sides, or more than that above the
-    third quartile. Findings of an earlier call are replaced.
+    `interquartile_ranges` interquartile ranges below the first quartile of all sides, or more than
+    `interquartile_ranges` interquartile ranges above the third quartile. The findings `odd_size` of an earlier call are
+    deleted first.
     """
     db.execute("DELETE FROM findings WHERE name = 'odd_size'")
     images: int = db.execute(_COUNT).get
@@ -75,8 +83,9 @@ def add_odd_size_findings(db: sqlite.Connection, interquartile_ranges: float) ->
 def skip_odd_sizes(db: sqlite.Connection) -> None:
     """Skip the rows of the plan that have the finding `odd_size`, before any row is sent.
 
-    A near-duplicate of a skipped row would have got that row's answer. If its own size is usual, it is not skipped: the
-    first of these near-duplicates becomes pending, and the others share its answer.
+    A near-duplicate (an image that looks the same) of a skipped row would have got the answer to that row. If the
+    near-duplicate's own size is usual, it is not skipped. Of several such near-duplicates of one row, the first becomes
+    pending, and the others become near-duplicates of the first.
     """
     db.execute(_SKIP)
     first: dict[str, tuple[str, int]] = {}
@@ -89,7 +98,10 @@ def skip_odd_sizes(db: sqlite.Connection) -> None:
 
 
 def _quantile(sides: dict[int, float], position: float) -> float:
-    """Return the image side at the fractional rank `position`, interpolated from `sides` (rank, from 0 → side)."""
+    """Return the side of an image at the fractional rank `position`, interpolated between two sides.
+
+    `sides` maps ranks to sides; the smallest side has rank 0.
+    """
     lower = sides[int(position)]
     upper = sides.get(int(position) + 1, lower)
     return lower + position % 1 * (upper - lower)

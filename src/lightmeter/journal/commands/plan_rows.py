@@ -1,4 +1,4 @@
-"""The rows of a plan in the journal: write them, find duplicates, use cached answers, set how many frames they have."""
+"""Write the rows of a plan to the journal, find duplicates, use cached answers, and set how many frames are charged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lightmeter.media.video.sampling import WHOLE_SECONDS_SQL
 
 @dataclass(frozen=True, slots=True)
 class PlannedFinding:
-    """A problem or property of a manifest row that the pre-check `name` found; `facts` is its details as JSON."""
+    """A problem or property of a manifest row that the pre-check `name` found; `facts` holds the details as JSON."""
 
     name: str
     severity: str
@@ -30,7 +30,7 @@ class CachedAnswer:
 
     Attributes:
         sha256: Hash of the answer's bytes, in hexadecimal.
-        request_id: The service's id of the request, if it reported one.
+        request_id: The service's id of the request; None if the service reported none.
         answered_at: When the service answered, in seconds since the epoch.
         raw: The answer's bytes, compressed with zstd.
     """
@@ -43,7 +43,7 @@ class CachedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class CachedRow:
-    """The manifest row `seq`, which an answer of an earlier run answers.
+    """A manifest row (number `seq`) that needs no request, because an answer to an earlier run covers it.
 
     `asset` and `name` are the position (from 0) and the name of the row's image or video in that answer.
     """
@@ -59,9 +59,9 @@ class PlannedFrame:
     """A frame of a video that is to be sent as an image.
 
     Attributes:
-        frame: Number among the frames that the service would analyze of the whole video, from 0.
-        index: Index among all frames of the video, from 0.
-        time_s: Seconds from the start of the video.
+        frame: Number among the frames that the service would analyze if it got the whole video, from 0.
+        index: Number among all frames of the video, from 0.
+        time_s: Time of the frame, in seconds from the start of the video.
     """
 
     frame: int
@@ -71,34 +71,36 @@ class PlannedFrame:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRow:
-    """A row of the manifest after planning: to be sent (`pending`), or not, with a reason.
+    """A row of the manifest, or of a video frame, after planning. Its `status` says whether it is to be sent.
 
     Attributes:
-        seq: Number of the row in the manifest, from 0; of a frame's row, the result of `frame_seq`.
-        item_id: Id of the row; `add_rows` replaces an id that an earlier row has.
-        url: Its URL or path, as in the manifest.
+        seq: Number of the row in the manifest, from 0; for a video frame, the number that `frame_seq` returns.
+        item_id: Id of the row. If an earlier row has the same id, `add_rows` replaces it.
+        url: URL or path of the image or video, as in the manifest.
         path: Absolute path of a local file; None for a URL.
-        identity: Canonical URL or path; None if the row names no image or video.
+        identity: URL or path in canonical form, to find rows with the same one; None if the row names no image or
+            video.
         kind: `image`, `video`, or None while unknown.
         extra: The manifest's additional columns, as JSON.
-        own_id: Whether `item_id` comes from the manifest, and was not made by lightmeter.
+        own_id: Whether `item_id` comes from the manifest; otherwise lightmeter made it.
         status: `pending`, `skipped`, `duplicate` and so on.
         reason: Code for why the row is not sent, such as `same_asset`; None if the row is to be sent.
         error: Why the row is not sent, as a sentence for the user; None if the row is to be sent.
         frames_low: Least number of frames that will be charged; 1 for an image.
         frames_high: Most frames that will be charged; None if no bound is known.
-        width: In pixels.
-        height: In pixels.
-        duration_s: Length of a video, in seconds.
-        content_sha256: Hash of the content, in hexadecimal.
+        width: Width in pixels; None while unknown.
+        height: Height in pixels; None while unknown.
+        duration_s: Length of a video, in seconds; None if unknown or not a video.
+        content_sha256: Hash of the content, in hexadecimal; None if unknown.
         findings: What pre-checks found.
         duplicate_of: `item_id` of an earlier row with the same image or video; None without one.
         size_bytes: Length of the content in bytes; None if it is not known.
         perceptual_hash: 64 bits, nearly equal for images that look the same; None if the content was not decoded.
-        duplicate_distance: Number of bits in which `perceptual_hash` differs from that of `duplicate_of`; None if the
-            two contents, URLs or paths are equal.
+        duplicate_distance: Number of bits in which `perceptual_hash` differs from the hash of the row `duplicate_of`.
+            None if the row is no duplicate, or if the contents, URLs or paths of the two rows are equal.
         fingerprint: A small copy of the image, to find images that look the same; it is not stored.
-        frames: The frames that are sent in place of a video; `add_rows` writes each as a row. Empty if none are.
+        frames: The frames that are sent in place of a video; `add_rows` writes a row for each. Empty if the image or
+            video itself is sent.
     """
 
     seq: int
@@ -128,7 +130,7 @@ class PlannedRow:
 
 
 class NearDuplicate(NamedTuple):
-    """The earlier row `seq` with an image that looks the same; the perceptual hashes differ in `distance` bits."""
+    """An earlier row (`seq`) whose image looks the same; the perceptual hashes differ in `distance` of 64 bits."""
 
     seq: int
     distance: int
@@ -138,7 +140,7 @@ class NearDuplicateSearch(Protocol):
     """Finds images that look the same (near-duplicates) among the rows of a plan; `add_rows` uses it."""
 
     def find_or_add(self, row: PlannedRow) -> NearDuplicate | None:
-        """Return an earlier row whose image looks like that of `row`; if there is none, store `row` and return None."""
+        """Return an earlier row whose image looks like that of `row`; if none does, store `row` and return None."""
 
 
 _INSERT: Final = """
@@ -154,7 +156,7 @@ _SAME_ASSET: Final = """
 SELECT (SELECT item_id FROM items WHERE identity = ?1 AND frames_low > 0 LIMIT 1),
        (SELECT item_id FROM items WHERE content_sha256 = ?2 AND frames_low > 0 LIMIT 1)
 """
-"""SQL: a row to be charged with the URL or path `?1`, and one with the content `?2`, found by partial indexes."""
+"""SQL: ids of two rows that will be charged, or null: one with the URL or path `?1`, one with the content hash `?2`."""
 
 
 @sqlite.command
@@ -165,13 +167,17 @@ def add_rows(
     find_duplicates: bool = True,
     near_duplicates: NearDuplicateSearch | None = None,
 ) -> None:
-    """Write new rows; mark rows that repeat an earlier row's image or video (`duplicate`) or id (`skipped`).
+    """Write new rows, and mark rows that repeat an earlier row.
+
+    A row with the same image or video as an earlier row becomes a `duplicate`. A row with the same id from the manifest
+    as an earlier row becomes `skipped`.
 
     Args:
         db: The journal.
         rows: The rows, in the order of the manifest.
         find_duplicates: Whether rows with the same URL, path or content as an earlier row become duplicates.
-        near_duplicates: Also finds images that look the same; None finds none.
+        near_duplicates: A search for images that look the same: rows with such images also become duplicates. With
+            None, only equal URLs, paths and contents are found.
     """
     for row in rows:
         own = _with_own_id(db, row)
@@ -187,7 +193,7 @@ def add_rows(
 
 
 def _frame_row(video: PlannedRow, frame: PlannedFrame) -> PlannedRow:
-    """Return the row for a frame of a video; its identity and hash are the video's, with the frame's index appended."""
+    """Return the row for a video frame. Its identity and hash are those of the video, with the frame's number added."""
     return PlannedRow(
         seq=frame_seq(video.seq, frame.frame),
         item_id=f"{video.item_id}#frame {frame.frame}",
@@ -204,7 +210,7 @@ def _frame_row(video: PlannedRow, frame: PlannedFrame) -> PlannedRow:
 
 
 def _with_own_id(db: sqlite.Connection, row: PlannedRow) -> PlannedRow:
-    """Return the row with an unused id; if its id from the manifest was in use, also with the status `skipped`."""
+    """Return `row` with an unused id; if an earlier row has its id from the manifest, also mark it as `skipped`."""
     own_id = row.item_id
     row = _with_unused_id(db, row)
     if row.item_id != own_id and row.own_id and row.status == "pending":
@@ -256,7 +262,7 @@ def _signed(bits: int | None) -> int | None:
 
 @sqlite.command
 def restore_rows(db: sqlite.Connection, rows: Sequence[PlannedRow]) -> None:
-    """Write the rows of a saved plan unchanged: their ids and duplicates were checked when the plan was made."""
+    """Write the rows of a saved plan as they are: ids and duplicates were checked when the plan was made."""
     for row in rows:
         _insert(db, row)
 
@@ -283,16 +289,15 @@ _LAST_ROW: Final = FIRST_FRAME_SEQ - 1
 def planned_rows(
     db: sqlite.Connection, first: int = 0, last: int = _LAST_ROW
 ) -> Iterator[tuple[PlannedRow, tuple[int, str | None, str] | None]]:
-    """Yield rows of the plan in manifest order, each with its cached answer of an earlier run, or None.
+    """Yield pairs (row of the plan, its cached answer of an earlier run or None), in the order of the manifest.
 
-    The rows of frames that are sent in place of videos come last.
-
-    A cached answer is (position of the row's image or video in the answer, its name there, the answer's sha256).
+    The rows of frames that are sent in place of videos come after all manifest rows. A cached answer is a tuple
+    (position of the row's image or video in the answer, its name there, the answer's sha256).
 
     Args:
         db: The journal.
-        first: Number of the first manifest row to yield, from 0.
-        last: Number of the last manifest row to yield; by default the last of the manifest.
+        first: Number of the first manifest row to yield, counted from 0.
+        last: Number of the last manifest row to yield; by default the last row of the manifest.
     """
     seqs = (first, last, frame_seq(first, 0), frame_seq(last + 1, 0) - 1)
     findings: Iterator[Any] = iter(db.execute(_FINDINGS, seqs[:2]))
@@ -312,18 +317,18 @@ def planned_rows(
 
 
 def before_sending(row: PlannedRow) -> PlannedRow:
-    """Return a copy of `row` with the status that it had in the plan, before it was sent or answered from a cache."""
+    """Return a copy of a planned `row` with the status from the plan: before it was sent or answered from a cache."""
     return replace(row, status="pending", reason=None, error=None) if row.frames_low else row
 
 
 @sqlite.command
 def index_images(db: sqlite.Connection, rows: Sequence[PlannedRow], search: NearDuplicateSearch) -> None:
-    """Add the images of rows that are in the journal already to `search`, which finds images that look the same.
+    """Add images that are in the journal already to `search`, so that later rows can become their near-duplicates.
 
     Args:
         db: The journal.
-        rows: The rows. Duplicates and skipped rows are left out.
-        search: The search that will compare later rows with these images.
+        rows: The rows with the images. Duplicates and skipped rows among them are left out.
+        search: The search for images that look the same (near-duplicates).
     """
     for row in rows:
         if db.execute("SELECT frames_low FROM items WHERE seq = ?", (row.seq,)).get:
@@ -334,8 +339,8 @@ def index_images(db: sqlite.Connection, rows: Sequence[PlannedRow], search: Near
 def set_frames(db: sqlite.Connection, groups: Sequence[tuple[str | None, int | None, int, int | None]]) -> None:
     """Set how many frames will be charged for the rows that are pending, over budget or answered.
 
-    Each of `groups` applies to the rows with one media type and video length. It is a tuple (media type, or None if
-    unknown; length in seconds, rounded up, or None; least frames; most frames, or None if unbounded).
+    Each tuple in `groups` is for the rows of one media type and video length: (type, or None if unknown; seconds,
+    rounded up, or None if unknown; least frames; most frames, or None if unbounded).
     """
     db.execute("CREATE TEMP TABLE lengths (kind TEXT, seconds INTEGER, low INTEGER, high INTEGER)")
     try:
@@ -357,7 +362,7 @@ WHERE NOT {IS_ROW}
 
 @sqlite.command
 def set_places(db: sqlite.Connection, seqs: Sequence[int]) -> None:
-    """Store the order in which rows are sent: `seqs` lists the row numbers in that order; empty means manifest order.
+    """Store the order in which rows are sent: `seqs` lists the row numbers; if it is empty, the manifest's order holds.
 
     Frames that are sent in place of a video get the video's position in the order.
     """
@@ -369,7 +374,7 @@ def set_places(db: sqlite.Connection, seqs: Sequence[int]) -> None:
 
 @sqlite.command
 def apply_cached_rows(db: sqlite.Connection, rows: Sequence[CachedRow]) -> None:
-    """Store answers of earlier runs in the journal and mark the rows that they answer as `ok`; nothing is charged."""
+    """Store answers of earlier runs and mark the rows that they answer as `ok`; nothing is sent or charged for them."""
     for row in rows:
         answer = row.answer
         db.execute(

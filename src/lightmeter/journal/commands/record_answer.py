@@ -1,7 +1,7 @@
 """Record a complete, valid answer in one step: its bytes, its charge and the results of its rows.
 
-This has the effect of `record_answer` (store the bytes) followed by `settle` (record the charge), but the thread that
-writes the journal can record many answers at once.
+The effect is that of `record_answer` (store the bytes) followed by `settle` (record the charge). But the thread that
+writes the journal can record many answers together, which is faster.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from lightmeter.journal.submission_states import HOLDING, Event, State, step
 
 @dataclass(slots=True)
 class _ReceiveAndSettle:
-    """Callable for `Journal.write` that records one answer and its charge; its `apply_all` records many answers."""
+    """A function for `Journal.write` that records one answer and its charge.
+
+    `apply_all` records several answers together.
+    """
 
     submission_id: int
     received: ReceivedAnswer
@@ -32,7 +35,10 @@ class _ReceiveAndSettle:
 
     @staticmethod
     def apply_all(db: sqlite.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[None]:
-        """Record the answer and charge of each object in `settled` in the journal; after an error, none is recorded."""
+        """Record the answer and the charge of each object in `settled`; if one fails, raise and record none.
+
+        The list that is returned has one None for each object.
+        """
         steps = _steps(db, settled)
         db.executemany(
             "INSERT OR REPLACE INTO answers VALUES (?, ?)",
@@ -67,8 +73,8 @@ class _ReceiveAndSettle:
 def _steps(db: sqlite.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[tuple[State, State, int]]:
     """Return (first state, second state, freed credits) for each submission (POST) in `settled`.
 
-    The first state is the one after the answer is stored, the second the one after the charge is recorded. The freed
-    credits are those that were reserved for the submission and no longer are in the second state.
+    The first state is the state after the answer is stored. The second is the state after the charge is recorded. The
+    freed credits were reserved for the submission, and are no longer reserved in the second state.
 
     Raises:
         InvalidTransition: a submission already had its answer.

@@ -1,8 +1,8 @@
 """Apply the decisions of a screen (`--screen`) to the rows of a plan.
 
 A screen analyzes all rows with local back ends before any row is paid for. A row that the screen rejects is `skipped`.
-Two kinds of rows are paid for nevertheless, and get the finding `screened`: a random sample of the rejected rows, and
-rows that no local back end could analyze.
+Two kinds of rows do not pass the screen but are sent and paid for all the same: a random sample of the rejected rows,
+and rows that no local back end could analyze. They get the finding `screened`, which says why.
 """
 
 from __future__ import annotations
@@ -21,13 +21,17 @@ from lightmeter.journal.commands.submissions import put_meta
 from lightmeter.journal.frame_rows import IS_ROW, ROW_OF
 
 SCREENED: Final = "screened"
-"""Reason of rows that a screen rejected, and name of the finding of rows that are paid for nevertheless."""
+"""Code for rows that a screen did not pass. It is used in two places.
+
+It is the `reason` of rows that the screen rejected. It is also the name of the finding of rows that are paid for
+although the screen did not pass them.
+"""
 
 SCREEN_META: Final = "screen"
-"""Key in the table `meta` of the `ScreenOutcome`, as JSON."""
+"""Key in the table `meta` under which the `ScreenOutcome` is stored, as JSON."""
 
 AUDIT_SEED: Final = 20_240_229
-"""Seed of the random sample of rejected rows, so that the same plan always pays for the same ones."""
+"""Seed of the random sample of rejected rows, so that the same plan always gives the same sample."""
 
 _IS_AUDITED: Final = f"findings.name = '{SCREENED}' AND json_extract(facts, '$.audited')"
 
@@ -37,21 +41,21 @@ _SKIP_FRAMES: Final = f"""
 UPDATE items SET status = 'skipped', reason = ?, error = ?
 WHERE status = 'pending' AND NOT {IS_ROW} AND {ROW_OF.format("seq")} IN (SELECT seq FROM temp.rejected)
 """  # noqa: S608
-"""Skips the frames that would be sent in place of rejected videos."""
+"""SQL: skips the frames that would be sent in place of rejected videos."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScreenOutcome:
-    """What local back ends decided (`--screen`) about the rows of a plan: which rows are to be sent and paid for.
+    """What local back ends decided (`--screen`) about the rows of a plan, in numbers of rows.
 
     Attributes:
         backends: Names of the local back ends that analyzed the rows.
-        rule: SQL condition that rows must match.
-        seed: Seed of the random sample.
+        rule: SQL condition that a row must match to be sent and paid for.
+        seed: Seed of the random sample of rejected rows.
         passed: Number of rows that match.
         undecided: Number of rows that no back end could analyze without errors; they are paid for.
         rejected: Number of rows that do not match, including those counted in `audited`.
-        audited: Number of rejected rows in a random sample; they are paid for nevertheless, to check the rule.
+        audited: Number of rejected rows in a random sample; they are paid for all the same, to check the rule.
     """
 
     backends: tuple[str, ...]
@@ -64,7 +68,7 @@ class ScreenOutcome:
 
     @classmethod
     def from_json(cls, text: str | None) -> ScreenOutcome | None:
-        """Return the outcome of a screen from the JSON `text` in the journal's table `meta`; None if `text` is None."""
+        """Return the outcome that the journal's table `meta` holds as the JSON `text`; None if `text` is None."""
         if text is None:
             return None
         fields = json.loads(text)
@@ -72,7 +76,7 @@ class ScreenOutcome:
 
     @property
     def sentence(self) -> str:
-        """How many rows passed the screen (`--screen`), for the user, as a sentence without a full stop."""
+        """A sentence for the user that says how many rows passed the screen (`--screen`); it has no full stop."""
         looked = self.passed + self.undecided + self.rejected
         undecided = f", {self.undecided} could not be decided and are paid for" if self.undecided else ""
         audit = f", of which {self.audited} are paid for as a random audit" if self.audited else ""
@@ -82,7 +86,7 @@ class ScreenOutcome:
         )
 
     def to_json(self) -> str:
-        """Return the result of the screen (`--screen`) as JSON, for the journal's table `meta`."""
+        """Return this outcome as JSON, for the journal's table `meta`."""
         return json.dumps(asdict(self))
 
 
@@ -90,15 +94,16 @@ class ScreenOutcome:
 def apply_screen(
     db: sqlite.Connection, backends: tuple[str, ...], rule: str, decisions: Iterable[tuple[str, bool]], audit: float
 ) -> None:
-    """Mark the pending rows that do not match a rule as skipped, except a random sample, which is paid for.
+    """Skip the pending rows that do not match a rule. A random sample of these rows stays pending, to be paid for.
 
     Args:
         db: The journal of the plan.
         backends: Names of the local back ends that analyzed the rows.
         rule: SQL condition that rows must match.
-        decisions: (item id, whether the row matches the rule) of each row that could be decided; other rows stay
-            pending, with a finding that says why.
-        audit: Share of the rejected rows to sample, 0 to 1; unless it is 0, at least one row is sampled.
+        decisions: Pairs (item id, whether the row matches the rule). Rows without a pair could not be decided: they
+            stay pending, with a finding that says why.
+        audit: Size of the random sample, as a share (0 to 1) of the rows that do not match. The number of rows is
+            rounded up.
     """
     db.execute("CREATE TEMP TABLE decided (item_id TEXT PRIMARY KEY, matches INTEGER NOT NULL) WITHOUT ROWID")
     db.execute("CREATE TEMP TABLE rejected (seq INTEGER PRIMARY KEY)")
@@ -128,7 +133,10 @@ def _count_passed(db: sqlite.Connection) -> int:
 
 
 def _add_findings(db: sqlite.Connection, sample: Iterable[int], rule: str) -> None:
-    """Add findings that say why rows are paid for: to rows in `sample`, which fail `rule`, and to undecided rows."""
+    """Add findings to rows that are paid for although they did not pass the screen; each finding says why.
+
+    These are the rows in `sample`, which do not match `rule`, and the rows that could not be decided.
+    """
     insert = "INSERT INTO findings VALUES (?, ?, ?, ?, NULL, ?)"
     audited = f"The row does not match the rule {rule}; it is paid for as part of the random audit sample."
     facts = orjson.dumps({"audited": True}).decode()  # as `Plan.save` writes them
@@ -147,7 +155,7 @@ def _add_findings(db: sqlite.Connection, sample: Iterable[int], rule: str) -> No
 def _skip_rejected(db: sqlite.Connection, why: str) -> None:
     """Mark the rows that the screen (`--screen`) rejected, with their frames and duplicates, as skipped.
 
-    `why` is the sentence for the user that is stored with each of them.
+    `why` is a sentence for the user. It is stored with each of these rows.
     """
     db.execute(
         "UPDATE items SET status = 'skipped', reason = ?, error = ?, duplicate_of = NULL "
@@ -163,6 +171,9 @@ def _skip_rejected(db: sqlite.Connection, why: str) -> None:
 
 
 def audited_items(db: sqlite.Connection) -> list[str]:
-    """Return the ids of items that `--screen` rejected but that are paid for as a random sample, in manifest order."""
+    """Return the ids of the items in the random sample, in the order of the manifest.
+
+    `--screen` rejected these items, but they are paid for, to check its rule.
+    """
     query = f"SELECT item_id FROM items JOIN findings USING (seq) WHERE {_IS_AUDITED} ORDER BY seq"  # noqa: S608 (our own words)
     return [item_id for (item_id,) in db.execute(query)]

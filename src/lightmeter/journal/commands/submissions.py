@@ -1,6 +1,6 @@
 """Changes of the journal that concern a submission (one POST): its state, its credits and its rows.
 
-The credits reserved for a request, its charge and the sums of both are always changed in one transaction.
+A request's reserved credits, its charge and the sums over all requests always change together, in one transaction.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def get_meta(db: sqlite.Connection) -> dict[str, str]:
 
 
 def apply_event(db: sqlite.Connection, submission_id: int, event: Event, at: float, detail: str | None = None) -> None:
-    """Change the state of a submission (one POST), record the event, and update the sum of reserved credits.
+    """Apply an event to a submission (one POST): change its state, record the event, and update the reserved credits.
 
     Args:
         db: The journal, in a transaction.
         submission_id: The submission.
-        event: What happened to it.
-        at: When it happened, in seconds since the epoch.
-        detail: A sentence to store with the change of state.
+        event: What happened to the submission; it determines the new state.
+        at: When this happened, in seconds since the epoch.
+        detail: A sentence to store with the change of state; None for no sentence.
 
     Raises:
         InvalidTransition: the submission's state does not allow the event.
@@ -121,8 +121,8 @@ def hold_and_send(
 ) -> sqlite.Change[int]:
     """Return a function for `Journal.write` that reserves a request's price and records the request as sent.
 
-    `Journal.write` then returns the submission id. It raises `BudgetReached` and writes nothing if the credits paid and
-    reserved would exceed the budget, and `InvalidTransition` if `retry` is set for a row that waits for no retry.
+    `Journal.write` then returns the submission id. If the credits paid and reserved would exceed the budget, it writes
+    nothing and raises `BudgetReached`. If `retry` is true and a row waits for no retry, it raises `InvalidTransition`.
 
     Args:
         rows: Numbers of the manifest rows in the request.
@@ -158,7 +158,7 @@ def record_answer(db: sqlite.Connection, submission_id: int, received: ReceivedA
 
 @sqlite.command
 def store_raw_answer(db: sqlite.Connection, submission_id: int, received: ReceivedAnswer) -> None:
-    """Store the bytes of an answer that is not valid JSON, without changing the state of its submission."""
+    """Store the bytes of an answer that is not valid JSON. The state of its submission (POST) stays unchanged."""
     _store_answer(db, submission_id, received)
     db.execute("UPDATE submissions SET http_status = ? WHERE submission_id = ?", (received.http_status, submission_id))
 
@@ -167,7 +167,7 @@ def store_raw_answer(db: sqlite.Connection, submission_id: int, received: Receiv
 def acknowledge(db: sqlite.Connection, submission_id: int, request_id: str, at: float) -> None:
     """Record that the service accepted the request; its answer can be polled under `request_id`.
 
-    `at` is when the service accepted it, in seconds since the epoch.
+    `at` is the time when the service accepted the request, in seconds since the epoch.
     """
     db.execute(
         "UPDATE submissions SET request_id = ?, acked_at = ? WHERE submission_id = ?", (request_id, at, submission_id)
@@ -179,7 +179,7 @@ def acknowledge(db: sqlite.Connection, submission_id: int, request_id: str, at: 
 def settle(
     db: sqlite.Connection, submission_id: int, outcome: AnswerOutcome, at: float, note: str | None = None
 ) -> None:
-    """Replace the credits reserved for an answered request by its charge, and write the result of each of its rows.
+    """Record the charge of an answered request and the result of each of its rows; free the credits reserved for it.
 
     Args:
         db: The journal, in a transaction.
@@ -199,7 +199,7 @@ def settle(
 
 
 def write_row_results(db: sqlite.Connection, outcomes: Iterable[AnswerOutcome]) -> None:
-    """Set each row in `outcomes` to `ok`, or to `failed` if the answer lacks its asset (image or video).
+    """Set each row in `outcomes` to `ok` if the answer has an asset (image or video) for it, otherwise to `failed`.
 
     Also store the position and the name of the row's asset in the answer.
     """
@@ -217,9 +217,9 @@ def write_row_results(db: sqlite.Connection, outcomes: Iterable[AnswerOutcome]) 
 
 @sqlite.command
 def record_refusal(db: sqlite.Connection, submission_id: int, refusal: Refusal, at: float) -> None:
-    """Record that a request was refused and cost nothing; `at` is the present time in seconds since the epoch.
+    """Record a refused request, which cost nothing; `at` is the present time, in seconds since the epoch.
 
-    Its rows become pending again if they did not cause the refusal (`refusal.rows_retryable`); otherwise they fail.
+    If the rows did not cause the refusal (`refusal.rows_retryable`), they become pending again; otherwise they fail.
     """
     if refusal.received is not None:
         _store_answer(db, submission_id, refusal.received)
@@ -239,8 +239,8 @@ def record_refusal(db: sqlite.Connection, submission_id: int, refusal: Refusal, 
 def requeue_rows(db: sqlite.Connection, submission_id: int) -> None:
     """Make the rows of a submission (one POST) pending again, or skipped if the manifest no longer has them.
 
-    If the submission repeated the user's question (`--ask`), its row keeps its status and waits for another request.
-    After the call, `db.changes()` is the number of rows whose status changed.
+    A submission that only repeated the user's question (`--ask`) is different: its row keeps its status and waits for
+    another request. After the call, `db.changes()` is the number of rows whose status changed.
     """
     db.execute("UPDATE answer_retries SET submission_id = NULL WHERE submission_id = ?", (submission_id,))
     db.execute(
@@ -253,13 +253,13 @@ def requeue_rows(db: sqlite.Connection, submission_id: int) -> None:
 
 @sqlite.command
 def requeue_lost_rows(db: sqlite.Connection, seqs: Sequence[int]) -> None:
-    """Make the rows `seqs` (numbers) pending again; an earlier run of the folder paid for them, but got no answer."""
+    """Make the rows with the numbers `seqs` pending again: an earlier run paid for them, but got no answer."""
     query = "UPDATE items SET status = 'pending', reason = NULL, error = NULL WHERE seq = ?"
     db.executemany(query, [(seq,) for seq in seqs])
 
 
 def mark_rows(db: sqlite.Connection, submission_id: int, status: str, reason: str | None, error: str | None) -> None:
-    """Set the status of all rows of a submission (one POST); `reason` is a code and `error` a sentence that say why."""
+    """Set the status of all rows of a submission (one POST); `reason` (a code) and `error` (a sentence) say why."""
     db.execute(
         "UPDATE items SET status = ?, reason = ?, error = ? WHERE submission_id = ?",
         (status, reason, error, submission_id),
@@ -270,7 +270,7 @@ def mark_rows(db: sqlite.Connection, submission_id: int, status: str, reason: st
 def fail_row(db: sqlite.Connection, seq: int, reason: str, error: str) -> None:
     """Mark row number `seq` as failed because it cannot be sent, for example because its file is gone.
 
-    `reason` is a code and `error` a sentence that say why.
+    `reason` (a code) and `error` (a sentence) say why.
     """
     db.execute("UPDATE items SET status = 'failed', reason = ?, error = ? WHERE seq = ?", (reason, error, seq))
 
@@ -316,9 +316,9 @@ def mark_uncertain(
 
 @sqlite.command
 def resend(db: sqlite.Connection, submission_id: int, at: float) -> None:
-    """Record that a request without an answer is sent again under its idempotency key, so that it is charged once.
+    """Record that an unanswered request is sent again under the same idempotency key, so that it is charged only once.
 
-    Its credits stay reserved. `at` is the time of sending, in seconds since the epoch.
+    The credits reserved for the request stay reserved. `at` is the time of sending, in seconds since the epoch.
     """
     apply_event(db, submission_id, Event.ASK_AGAIN, at, "same idempotency key")
     db.execute(
@@ -330,10 +330,10 @@ def resend(db: sqlite.Connection, submission_id: int, at: float) -> None:
 
 @sqlite.command
 def mark_over_budget(db: sqlite.Connection, reason: str, first: int, last: int) -> int:
-    """Mark the pending rows in places `first` to `last` of the send order as over budget, and return their number.
+    """Mark pending rows as over budget, and return the number of manifest rows that were affected.
 
-    Both places are included. A video of which frames are marked counts as one row. `reason` is the limit reached, such
-    as `no_credits`.
+    These are the rows in places `first` to `last` (included) of the send order. All frames that are sent in place of
+    one video count as one row. `reason` is the code of the limit that was reached, such as `no_credits`.
     """
     selected = f"status = 'pending' AND submission_id IS NULL AND {SEND_ORDER} BETWEEN ? AND ? AND {IS_SENT}"
     count = f"SELECT count(DISTINCT {ROW_OF.format('seq')}) FROM items WHERE {selected}"  # noqa: S608 (our own words)
@@ -344,7 +344,7 @@ def mark_over_budget(db: sqlite.Connection, reason: str, first: int, last: int) 
 
 @sqlite.command
 def mark_row_over_budget(db: sqlite.Connection, reason: str, seq: int) -> None:
-    """Mark the pending row or video frame `seq` as over budget; `reason` is the limit on credits, such as `at_risk`."""
+    """Mark the pending row or video frame `seq` as over budget; `reason` is a code for the limit, such as `at_risk`."""
     db.execute(
         "UPDATE items SET status = 'over_budget', reason = ? "
         "WHERE status = 'pending' AND submission_id IS NULL AND seq = ?",
@@ -367,7 +367,7 @@ def clear_over_budget(db: sqlite.Connection, first: int, last: int) -> None:
 
 @sqlite.command
 def add_retries(db: sqlite.Connection, rows: Sequence[RetryRow]) -> None:
-    """Record that the user's question (`--ask`) is to be asked again about `rows`; ignore rows recorded before."""
+    """Record that the user's question (`--ask`) is to be asked again about `rows`. Rows recorded before are ignored."""
     db.executemany(
         "INSERT INTO answer_retries (seq, error, backends) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
         [(row.seq, row.retry.error, orjson.dumps(row.retry.backends).decode()) for row in rows],
@@ -376,10 +376,10 @@ def add_retries(db: sqlite.Connection, rows: Sequence[RetryRow]) -> None:
 
 @sqlite.command
 def set_retry_obstacle(db: sqlite.Connection, reason: str | None, first: int, last: int) -> None:
-    """Record why rows that wait for a second answer to `--ask` cannot be sent; an earlier reason stays.
+    """Record, or delete, the reason why rows that wait for a second answer to `--ask` cannot be sent.
 
-    The rows are those in places `first` to `last` of the send order, both included. `reason` is a code such as
-    `budget`; None deletes the earlier reasons, because the rows can be sent.
+    The rows are those in places `first` to `last` (included) of the send order. A code such as `budget` is stored for
+    rows that have no reason yet. None deletes the reasons of these rows, because they can be sent.
     """
     db.execute(
         "UPDATE answer_retries SET reason = ?1 "  # noqa: S608 (a constant expression)
@@ -393,7 +393,7 @@ def set_retry_obstacle(db: sqlite.Connection, reason: str | None, first: int, la
 def set_row_retry_obstacle(db: sqlite.Connection, reason: str, seq: int) -> None:
     """Record why the row or video frame `seq`, which waits for a second answer to `--ask`, cannot be sent.
 
-    `reason` is a code such as `budget`. An earlier reason stays.
+    `reason` is a code such as `budget`. If a reason is stored already, it is kept.
     """
     db.execute(
         "UPDATE answer_retries SET reason = ? WHERE submission_id IS NULL AND reason IS NULL AND seq = ?", (reason, seq)

@@ -1,8 +1,9 @@
 """Second requests for rows whose first answer to the user's question (`--ask`) is invalid.
 
-The row's first answer stays, whatever the second one is. The second request is a submission with its own charge and
-states; only the table `answer_retries` links it to the row. Each row gets at most one: `hold_and_send` raises for
-another. If the service did not process the submission, the row waits again.
+The row keeps its first answer, even if the second answer is valid. The second request is a submission (POST) with its
+own charge and states; only the table `answer_retries` links it to the row. Each row gets at most one second request:
+`hold_and_send` raises an error for a third. If the service did not process the second request, the row waits for it to
+be sent again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from lightmeter.journal.queries.items import CHUNK_ROWS, AnswerRetry, PendingRow
 
 @dataclass(frozen=True, slots=True)
 class RetryRow:
-    """A manifest row (`seq`) with an invalid answer to the user's question (`--ask`), and how to ask it again."""
+    """A manifest row (number `seq`) with an invalid answer to the user's question (`--ask`).
+
+    `retry` says how to ask the question again.
+    """
 
     seq: int
     retry: AnswerRetry
@@ -28,11 +32,13 @@ class RetryRow:
 
 @dataclass(frozen=True, slots=True)
 class RetryTotals:
-    """Sums over repeated questions (`--ask`), for rows with an invalid first answer; part of a run's credit statement.
+    """Totals of asking the user's question (`--ask`) again about rows whose first answer is invalid.
+
+    They are part of a run's credit statement.
 
     Attributes:
-        rows: Rows whose first answer is invalid.
-        waiting: Number of those rows that have no second request yet.
+        rows: Number of rows whose first answer is invalid.
+        waiting: Number of these rows that have no second request yet.
         requests: Number of second requests that were sent.
         paid: Credits charged for the second requests.
     """
@@ -44,12 +50,11 @@ class RetryTotals:
 
 
 def first_answers(db: sqlite.Connection, first: int, last: int) -> Iterator[tuple[int, int, int, bytes]]:
-    """Yield the answers of some rows, to check their answers to the user's question (`--ask`).
+    """Yield the stored answers of some rows, so that their answers to the user's question (`--ask`) can be checked.
 
-    The rows are those in places `first` to `last` of the send order.
-
-    Each is (row number, submission id, position of the row's image or video in the answer, compressed answer), ordered
-    by submission. Rows for which the question was or will be asked again, and rows with cached answers, are left out.
+    The rows are those in places `first` to `last` (included) of the send order. Each result is a tuple (row number,
+    submission id, position of the row's image or video in the answer, compressed answer), ordered by submission. Left
+    out are rows with cached answers, and rows about which the question was or will be asked again.
     """
     yield from db.execute(
         "SELECT i.seq, i.submission_id, i.asset, a.raw FROM items i JOIN answers a USING (submission_id) "  # noqa: S608
@@ -70,7 +75,11 @@ _WAITING: Final = (
 
 
 def waiting_retries(db: sqlite.Connection, first: int, last: int) -> Iterator[PendingRow]:
-    """Yield the rows in places `first` to `last` of the send order whose question (`--ask`) is to be repeated."""
+    """Yield the rows about which the question (`--ask`) is to be asked again, in the send order.
+
+    Only rows in places `first` to `last` (included) of the send order are returned. Rows that cannot be sent, for
+    example because of the budget, are left out.
+    """
     after = -1
     while rows := list(db.execute(_WAITING, (first, last, after, CHUNK_ROWS))):
         yield from map(_to_pending_row, rows)
@@ -78,7 +87,10 @@ def waiting_retries(db: sqlite.Connection, first: int, last: int) -> Iterator[Pe
 
 
 def retried_row(db: sqlite.Connection, submission_id: int) -> PendingRow | None:
-    """Return the row of a submission (POST) that repeats the user's question (`--ask`); None for other submissions."""
+    """Return the row about which a submission (POST) asks the user's question (`--ask`) again.
+
+    Return None if the submission does not repeat a question.
+    """
     row = db.execute(_RETRIES + "WHERE r.submission_id = ?", (submission_id,)).fetchone()
     return None if row is None else _to_pending_row(row)
 
@@ -89,7 +101,7 @@ def _to_pending_row(row: Sequence[Any]) -> PendingRow:
 
 
 def retry_totals(db: sqlite.Connection) -> RetryTotals:
-    """Return how many rows had an invalid answer to the user's question (`--ask`), and what asking again has cost."""
+    """Return how many rows had an invalid answer to the question (`--ask`), and what the second requests have cost."""
     sums = db.execute(
         "SELECT count(*), coalesce(sum(r.submission_id IS NULL), 0), count(s.submission_id), coalesce(sum(s.paid), 0) "
         "FROM answer_retries r LEFT JOIN submissions s USING (submission_id)"

@@ -1,4 +1,4 @@
-"""Charges of requests, read from the journal: the input of prices, balances and cost breakdowns."""
+"""Read the charges of requests from the journal: the input of prices, balances and cost breakdowns."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ class ChargedFrames(NamedTuple):
     """The charge of one request and its number of images and video frames, from which prices are learned.
 
     Attributes:
-        paid: Credits.
-        frames_low: Least number of frames of its rows; an image counts as one.
-        frames_high: Most frames of its rows; None if no bound is known.
-        first_kind: The media type of its rows: `image`, `video`, or empty if unknown; if rows differ, the
-            alphabetically first.
-        last_kind: The alphabetically last media type; equal to `first_kind` if the rows do not differ.
+        paid: Credits charged for the request.
+        frames_low: Least number of images and video frames in the request.
+        frames_high: Most images and video frames in the request; None if no upper bound is known.
+        first_kind: The media type of the request's rows: `image`, `video`, or empty if unknown. If the rows differ, the
+            type that is alphabetically first.
+        last_kind: The media type that is alphabetically last; equal to `first_kind` if the rows do not differ.
     """
 
     paid: int
@@ -32,10 +32,10 @@ class PaidFrames(NamedTuple):
 
     Attributes:
         frames_low: Least number of pictures.
-        frames_high: Most pictures, without the requests counted in `unbounded`.
+        frames_high: Most pictures; the requests counted in `unbounded` are left out.
         unbounded: Number of requests whose number of pictures has no known upper bound.
         paid: Credits charged.
-        incomplete: Number of requests whose answer reports no charge, or has no result for one of their rows.
+        incomplete: Number of requests whose answer reports no charge, or has no result for one of the request's rows.
     """
 
     frames_low: int
@@ -65,11 +65,11 @@ FROM (SELECT s.paid AS paid, sum(i.frames_low) AS low, min(i.status = 'ok' AND s
 
 
 class ChargeCount(NamedTuple):
-    """How many requests were charged the same number of credits for the same number of images and video frames.
+    """Requests that were charged the same number of credits for the same number of images and video frames.
 
     Attributes:
         paid: Credits charged for each of the requests.
-        frames: Least number of images and video frames of each of them.
+        frames: Least number of images and video frames in each of the requests.
         requests: Number of these requests.
     """
 
@@ -87,7 +87,7 @@ SELECT paid, frames, count(*) FROM (
 
 
 def charge_counts(db: Connection) -> list[ChargeCount]:
-    """Count the charged requests of a run by charge and number of images and video frames."""
+    """Count the charged requests of a run, grouped by their charge and their number of images and video frames."""
     return list(map(ChargeCount._make, db.execute(_CHARGE_COUNTS)))
 
 
@@ -98,9 +98,11 @@ def credit_totals(db: Connection) -> tuple[int, int]:
 
 
 def charged_frames(db: Connection, recent: int | None = None) -> Iterator[ChargedFrames]:
-    """Yield the charge and number of frames of each request, oldest first, or only of the newest `recent` requests.
+    """Yield the charge and the number of frames of each request that shows a price, oldest first.
 
-    Requests whose answer reports an error are left out: they may have been charged less than their price.
+    A request shows a price if its answer reports a charge above 0 and no error, and has a result for each row. Other
+    requests may have been charged less than their price. If `recent` is not None, only the newest `recent` requests are
+    read.
     """
     yield from map(ChargedFrames._make, db.execute(_CHARGED_FRAMES, (-1 if recent is None else recent,)))
 
@@ -111,9 +113,10 @@ def paid_frames(db: Connection) -> PaidFrames:
 
 
 def spent_since(db: Connection, transition_id: int) -> int:
-    """Return the most credits spent on requests whose state changed after the state change with id `transition_id`.
+    """Return the most credits that can have been spent on requests that changed state after a given point in time.
 
-    A request counts with its charge, or with the credits reserved for it while the charge is unknown.
+    The point is the state change with id `transition_id`. A request counts with its charge; while the charge is
+    unknown, with the credits reserved for it.
     """
     query = (
         "SELECT coalesce(sum(coalesce(paid, hold)), 0) FROM submissions "

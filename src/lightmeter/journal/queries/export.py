@@ -1,8 +1,8 @@
 """Queries for the export of a run's journal to tables: items, answers, requests, results of pre-checks.
 
-A folder may hold several runs. The parameter `run` of a function is the position of the run among them, from 0, oldest
-first. These functions need a connection to which the database `latest` is attached. `build_latest_runs` writes this
-database; it says for each item which run is the newest with that item.
+A folder may hold several runs. The parameter `run` of a function is the position of a run among the runs of the folder:
+0 is the oldest. Functions with this parameter need a connection to which the database `latest` is attached.
+`build_latest_runs` writes this database. It says for each item which run is the newest one with that item.
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ _BYTES_AT_ONCE: Final = 2**20
 class SubmissionRange:
     """A range of submissions (POSTs) whose results are exported together, as one Parquet file of each table.
 
-    A submission whose charge is known never changes, so a range of them is exported once. The last range of a run has
-    all the rest: items without an answer, requests whose charge is not known yet, and answers of earlier runs.
+    The ranges of a run follow each other by submission id. A submission whose charge is known never changes, so it is
+    exported only once. A submission whose charge is still unknown is left to a later range. The last range of a run has
+    everything that is in no other range: requests whose charge is not known yet, items without an answer, and answers
+    of earlier runs.
 
     Attributes:
-        after: Submissions with larger ids are in this range; those up to this id are in earlier ones, except `carried`.
-        carried: Ids up to `after` that are in this range, because their charge was unknown at the earlier export.
-        through: The last submission id of the range; None for the last range.
+        after: The last submission id of the previous range; submissions with larger ids are in this range.
+        carried: Ids up to `after` that are in this range all the same, because their charge was still unknown when the
+            previous range was exported.
+        through: The last submission id of this range; None for the last range.
         open: Ids up to `through` that are not in this range, because their charge is still unknown.
         answers: Number of submissions in the range; 0 for the last range.
     """
@@ -44,17 +47,23 @@ class SubmissionRange:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> SubmissionRange:
-        """Return the range of submissions whose fields are the `values` of a JSON object."""
+        """Return a range of submissions from `values`, the fields of the range as read from JSON."""
         known: dict[str, Any] = {name: tuple(item) if isinstance(item, list) else item for name, item in values.items()}
         return cls(**known)
 
     @property
     def next(self) -> SubmissionRange:
-        """The range of all submissions that are in neither this nor an earlier range; the last range returns itself."""
+        """A range without an end: all submissions that are in neither this range nor an earlier one.
+
+        If this range is the last one, it is returned itself.
+        """
         return self if self.through is None else SubmissionRange(self.through, self.open)
 
     def parameters(self, run: int) -> dict[str, Any]:
-        """Return the named SQL parameters that select this range; `run` is the run's number in the folder, from 0."""
+        """Return the named SQL parameters that select this range.
+
+        `run` is the position of the run among the runs of the folder; 0 is the oldest.
+        """
         return {
             "run": run,
             "after": self.after,
@@ -77,7 +86,10 @@ _OF_FRAMES: Final = f"""CASE WHEN i.kind = 'video' THEN (
     LEFT JOIN reused fr ON fr.seq = f.seq LEFT JOIN earlier fe ON fe.earlier_id = fr.earlier_id
     LEFT JOIN answer_retries fa ON fa.seq = f.seq LEFT JOIN submissions fg ON fg.submission_id = fa.submission_id
     WHERE f.seq {FRAME_SEQS.format("{1}")}) END"""  # noqa: S608
-"""SQL: an aggregate `{0}` over the frames that were sent in place of the video with row number `{1}`."""
+"""SQL: the aggregate `{0}` over the frames that were sent in place of a video.
+
+`{1}` is the number of the video's row. The result is null if the row `i` is not a video.
+"""
 
 _ASSETS: Final = f"""
 SELECT i.item_id, i.url, i.status,
@@ -187,11 +199,12 @@ WHERE state <> 'voided' AND {_NOT_EARLIER} ORDER BY submission_id
 
 
 class AnsweredItem(NamedTuple):
-    """An item (manifest row) to which an answer belongs, and the place of its image or video in that answer.
+    """An item (manifest row) that an answer is about, and the position of its image or video in that answer.
 
     `asset` is the position in the answer's list `all.assets`. It is None if the answer has no entry for the item, or if
-    a later run has a newer answer about the item. If single frames of a video were sent, `frame` is the number of
-    the frame, from 0, among those that the service would analyze of the whole video; otherwise it is None.
+    a later run has a newer answer about the item. `frame` is None unless frames of a video were sent in its place. Then
+    `frame` is the number of the frame, from 0, among the frames that the service would analyze if it got the whole
+    video.
     """
 
     item_id: str
@@ -209,20 +222,23 @@ class JournalAnswer(NamedTuple):
 
 
 def journal_mark(db: sqlite.Connection) -> str:
-    """Return a text that changes whenever a journal gets rows or a request changes its state.
+    """Return a text that changes whenever rows are added to a journal or a request changes its state.
 
-    An export compares it with the text of the previous export, to find out whether there is anything new to export.
+    An export compares this text with the text of the previous export, to find out whether there is anything new to
+    export.
     """
     return str(db.execute("SELECT (SELECT count(*) FROM items) || '-' || (SELECT count(*) FROM transitions)").get)
 
 
 def settled_ranges(db: sqlite.Connection, rest: SubmissionRange, answers_each: int) -> Iterator[SubmissionRange]:
-    """Split the submissions (POSTs) of `rest` whose charge is known into ranges, each for one file of every table.
+    """Split those submissions (POSTs) of `rest` whose charge is known into ranges.
+
+    Each range becomes one file of every table.
 
     Args:
         db: The journal.
         rest: The submissions that are not exported yet: a range whose `through` is None.
-        answers_each: Number of submissions in each range. The last may have fewer, the first may have more.
+        answers_each: Number of submissions in each range. The last range may have fewer, the first may have more.
     """
     after, carried, still_open, answers, through = rest.after, rest.carried, list[int](), 0, rest.after
     for submission_id, is_settled in db.execute(_OPEN_OR_SETTLED, rest.parameters(0)):
@@ -239,43 +255,49 @@ def settled_ranges(db: sqlite.Connection, rest: SubmissionRange, answers_each: i
 
 
 def asset_rows(db: sqlite.Connection, run: int, submissions: SubmissionRange) -> sqlite.Cursor:
-    """Return a cursor over the rows of the table `assets` for the items in a range of submissions.
+    """Return a cursor over the rows of the exported table `assets`, for the items in a range of submissions of a run.
 
-    The order is that of the manifest. Items that also are in a later run of the folder are left out.
+    The rows have the order of the manifest. Items that a later run of the folder also has are left out.
     """
     selected = _ASSETS_IN_LAST_RANGE if submissions.through is None else _ASSETS_IN_RANGE
     return db.execute(_ASSETS.format(selected=selected), submissions.parameters(run))
 
 
 def request_rows(db: sqlite.Connection, submissions: SubmissionRange) -> sqlite.Cursor:
-    """Return a cursor over rows of the table `requests`, one for each request in a range of submissions."""
+    """Return a cursor over the rows of the exported table `requests`, one for each request of a submission range."""
     return db.execute(_REQUESTS.format(selected=_selected(submissions)), submissions.parameters(0))
 
 
 def finding_rows(db: sqlite.Connection, run: int) -> sqlite.Cursor:
-    """Return a cursor over rows of the table `prechecks` for a run's items, without items that a later run has."""
+    """Return a cursor over the rows of the exported table `prechecks`, for the items of a run.
+
+    Items that a later run of the folder also has are left out.
+    """
     return db.execute(_FINDINGS, {"run": run})
 
 
 def question_rows(db: sqlite.Connection, run: int) -> Iterator[tuple[Any, ...]]:
     """Yield each item of a run with its answers to the user's question (`--ask`), in the order of the manifest.
 
-    Each is a tuple (item id, URL, frame number or None, status, reason, error, position in the first answer, submission
-    id, id of a cached answer, first answer, whether a second was wanted, why it cannot be requested, state of its
-    request, error of that request, second answer, URL, local path); both answers are compressed, and the last two are
-    those of the row that was sent. If frames of a video were sent in its place, there is one tuple for each frame.
-    Duplicates have the answers of the earlier item that they repeat. Items that a later run of the folder answered are
-    left out.
+    Each result is a tuple of 17 values: item id, URL, frame number or None, status, reason, error, position in the
+    first answer, submission id, id of a cached answer, first answer (compressed), whether a second answer was wanted,
+    why the second answer cannot be requested, state of the second request, error of the second request, second answer
+    (compressed), URL of the row that was sent, local path of the row that was sent.
+
+    If frames of a video were sent in its place, there is one tuple for each frame. Duplicates have the answers of the
+    earlier item that they repeat. Items that a later run of the folder answered are left out.
     """
     return iter(db.execute(_QUESTION, {"run": run}))
 
 
 def journal_answers(db: sqlite.Connection, run: int, submissions: SubmissionRange) -> Iterator[JournalAnswer]:
-    """Yield the answers to a range of submissions in the manifest's order; for the last range also cached answers.
+    """Yield the answers to a range of submissions, in the order of the manifest.
+
+    The last range also has cached answers.
 
     Args:
         db: The journal.
-        run: Position of the run among the runs of the folder, from 0, oldest first.
+        run: Position of the run among the runs of the folder; 0 is the oldest.
         submissions: The range of submissions.
     """
     parameters = submissions.parameters(run)
@@ -300,9 +322,9 @@ def _with_items(db: sqlite.Connection, answers: sqlite.Cursor, items_of: str, ru
 
 
 def _decompress_in_batches(answers: sqlite.Cursor) -> Iterator[list[tuple[int, str | None, bytes]]]:
-    """Yield the rows of `answers` in lists that fit into memory, with the last part of each row decompressed.
+    """Yield the rows of `answers` in lists that fit into memory, with the answers decompressed.
 
-    A row is (id of the submission, or of a cached answer; the service's id of the request; the answer's bytes).
+    A row is (id of the submission or of the cached answer, the service's id of the request, the answer's bytes).
     """
     batch, size_bytes = [], 0
     for key, request_id, compressed in answers:

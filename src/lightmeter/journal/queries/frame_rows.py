@@ -1,4 +1,4 @@
-"""Queries on the frames that are sent in place of videos (`--video frames`)."""
+"""Queries on frames that are sent in place of their video, each as an image (`--video frames`)."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class VideoSource(NamedTuple):
     """A video whose frames are sent in its place, with the times at which to extract them.
 
     Attributes:
-        url: Its URL or path, as in the manifest.
+        url: URL or path of the video, as in the manifest.
         path: Absolute path of a local file; None for a URL.
         content_sha256: Hash of the video's content when the plan chose the frames, in hexadecimal; None if unknown.
-        times_s: Number of each frame to be sent, from 0, among the frames that the service would analyze of the whole
-            video → its time in seconds from the start.
+        times_s: The frames to be sent, as frame number → time in seconds from the start of the video. Frames are
+            numbered from 0 among those that the service would analyze if it got the whole video.
     """
 
     url: str
@@ -44,9 +44,9 @@ class SentFrame(NamedTuple):
     """A frame that is sent in place of its video.
 
     Attributes:
-        frame: Number among the frames that the service would analyze of the whole video, from 0.
-        time_s: Seconds from the start of the video.
-        request_id: The service's id of the request with the frame; None while unknown.
+        frame: Number of the frame among those that the service would analyze if it got the whole video, from 0.
+        time_s: Time of the frame, in seconds from the start of the video.
+        request_id: The service's id of the request that contains the frame; None while unknown.
     """
 
     frame: int
@@ -55,15 +55,16 @@ class SentFrame(NamedTuple):
 
 
 def sent_frames(db: sqlite.Connection, item_id: str) -> list[SentFrame]:
-    """Return the frames that are sent in place of a video; an empty list if the item is no video or is sent whole.
+    """Return the frames that are sent in place of a video.
 
-    For a duplicate, return the frames of the earlier video that it repeats.
+    The list is empty if the item is no video or is sent as a whole. For a duplicate, return the frames of the earlier
+    video that it repeats.
     """
     return [SentFrame(*row) for row in db.execute(_SENT_FRAMES, (item_id,))]
 
 
 def video_of_frame(db: sqlite.Connection, seq: int) -> VideoSource:
-    """Return the video that the frame with row number `seq` belongs to."""
+    """Return the video of the frame whose row has the number `seq`."""
     video = row_of(seq)
     ((url, path, sha256),) = db.execute("SELECT url, path, content_sha256 FROM items WHERE seq = ?", (video,))
     frames = db.execute(
@@ -75,8 +76,9 @@ def video_of_frame(db: sqlite.Connection, seq: int) -> VideoSource:
 
 
 def frame_mode_lengths(db: sqlite.Connection) -> list[tuple[int | None, int, int]]:
-    """Count, by length, the pending videos in whose place frames are sent.
+    """Count the pending videos whose frames are sent in their place, grouped by video length.
 
-    Return a tuple for each length: (seconds, rounded up, or None if unknown; number of videos; number of frames).
+    Return a tuple for each length: (length in seconds, rounded up, or None if unknown; number of videos; number of
+    frames).
     """
     return [(seconds, videos, frames) for seconds, videos, frames in db.execute(_LENGTHS)]

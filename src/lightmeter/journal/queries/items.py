@@ -1,4 +1,4 @@
-"""Queries on the rows of the manifest: their status, the pending rows, and how many images and frames they have."""
+"""Queries on the manifest's rows: their status, the rows that are pending, and how many images and frames they have."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class AnswerRetry:
 class PendingRow:
     """A manifest row, or one frame of a video, that is to be sent.
 
-    `place` is its position in the send order, from 0; frames have the place of their video.
-    If `retry` is set, the row was answered, and the user's question (`--ask`) is asked again.
+    `place` is the position in the send order, from 0; frames have the place of their video. If `retry` is set, the row
+    was answered, and the user's question (`--ask`) is to be asked again.
     """
 
     seq: int
@@ -45,7 +45,7 @@ class PendingRow:
 
     @property
     def frame(self) -> int | None:
-        """Number of the frame, from 0, among those that the service would analyze of its video; None if no frame."""
+        """Number of a frame, from 0, among those that the service would analyze of its video; None for other rows."""
         return frame_of(self.seq)
 
 
@@ -55,7 +55,7 @@ def count_by_status(db: sqlite.Connection) -> dict[str, int]:
 
 
 def count_requests_by_status(db: sqlite.Connection) -> dict[str, int]:
-    """Return the number of rows in each status; if a video's frames are sent as images, the frames count instead."""
+    """Return the number of rows in each status. A video whose frames are sent as images counts as these frames."""
     return _count_by_status(db, IS_SENT)
 
 
@@ -84,7 +84,7 @@ def count_by_reason(db: sqlite.Connection) -> list[tuple[str, str, int, str]]:
 def count_findings(db: sqlite.Connection) -> list[tuple[str, str, int, str, str]]:
     """Return what pre-checks found, as (check, severity, number of rows, URL and message of the first row).
 
-    Errors come first, then warnings, then facts; of each severity, the most frequent first.
+    Errors come first, then warnings, then facts. Within each severity, the most frequent finding comes first.
     """
     query = (
         "SELECT f.name, f.severity, count(DISTINCT f.seq) AS rows, i.url, f.message, min(f.seq) "
@@ -95,7 +95,7 @@ def count_findings(db: sqlite.Connection) -> list[tuple[str, str, int, str, str]
 
 
 def pending_video_lengths(db: sqlite.Connection) -> list[tuple[int | None, int, float]]:
-    """Return pending videos by length: (seconds, rounded up, or None; number of videos; sum of their exact seconds)."""
+    """Count pending videos by length. Return (seconds, rounded up, or None; number of videos; sum of exact seconds)."""
     groups = _length_groups(db, "status = 'pending' AND kind = 'video'")
     return [(group.seconds, group.rows, group.total_s) for group in groups]
 
@@ -112,13 +112,13 @@ def has_unfinished_rows(db: sqlite.Connection, first: int, last: int) -> bool:
 
 
 def planned_rows(db: sqlite.Connection) -> int:
-    """Return the number of manifest rows that are planned so far (`--stream`), without reading all rows."""
+    """Return how many rows of the manifest are planned so far (`--stream`). Not all rows are read for this."""
     last = db.execute(f"SELECT max(seq) FROM items WHERE {IS_ROW}").get  # noqa: S608 (a constant expression)
     return 0 if last is None else int(last) + 1
 
 
 def first_pending_image(db: sqlite.Connection, first: int, last: int) -> PendingRow | None:
-    """Return the first pending row charged as one picture in places `first` to `last` of the send order, or None."""
+    """Return the first pending row in places `first` to `last` of the send order that costs one picture, or None."""
     row = db.execute(_PENDING.format(condition="AND frames_high = 1"), (first, last, -1, 1)).fetchone()
     return None if row is None else _to_pending_row(row)
 
@@ -126,7 +126,7 @@ def first_pending_image(db: sqlite.Connection, first: int, last: int) -> Pending
 def pending_rows(db: sqlite.Connection, first: int, last: int) -> Iterator[PendingRow]:
     """Yield the pending rows in places `first` to `last` of the send order, reading `CHUNK_ROWS` rows at a time.
 
-    The frames that are sent in place of a video come at the video's place, in the order of the video.
+    Frames that are sent in place of a video come at the place of the video, in order of time.
     """
     after = -1
     while rows := list(db.execute(_PENDING.format(condition=""), (first, last, after, CHUNK_ROWS))):
@@ -142,12 +142,12 @@ WHERE status = 'failed' AND reason = 'paid_and_lost' AND submission_id IS NULL A
 
 
 def rows_lost_earlier(db: sqlite.Connection, first: int, last: int) -> list[PendingRow]:
-    """Return the rows whose request an earlier run of the folder paid for, but whose answer was lost.
+    """Return the rows that failed because an earlier run of the folder paid for them, but their answer was lost.
 
     Args:
         db: The journal.
-        first: First place in the send order at which rows are returned.
-        last: Last place at which rows are returned.
+        first: First place in the send order, from 0.
+        last: Last place in the send order; it is included.
     """
     return [_to_pending_row(row) for row in db.execute(_LOST_EARLIER, (first, last))]
 
@@ -158,7 +158,7 @@ def _to_pending_row(row: Sequence[Any]) -> PendingRow:
 
 
 class FrameGroup(NamedTuple):
-    """Number of manifest rows with equal media type (None: unknown), least and most frames (None: no upper bound)."""
+    """Number of manifest rows (`rows`) with this media type (None: unknown) and number of frames (None: unbounded)."""
 
     kind: MediaKind | None
     frames_low: int
@@ -167,13 +167,13 @@ class FrameGroup(NamedTuple):
 
 
 class LengthGroup(NamedTuple):
-    """Number of manifest rows with the same media type and length of video, rounded up to whole seconds.
+    """Number of manifest rows with the same media type and the same video length, in whole seconds rounded up.
 
     Attributes:
         kind: Media type; None if unknown.
         seconds: The length, rounded up; None if unknown, and for images.
         rows: Number of rows.
-        total_s: Sum of the exact lengths of these rows' videos, in seconds.
+        total_s: Sum of the exact lengths of the videos in these rows, in seconds.
     """
 
     kind: MediaKind | None
@@ -183,15 +183,15 @@ class LengthGroup(NamedTuple):
 
 
 class OverBudgetGroup(NamedTuple):
-    """Number of rows that were not sent because of the same limit on credits, and of their frames.
+    """Number of rows, and of their frames, that were not sent because of one limit on credits.
 
     Attributes:
         reason: The limit: `no_credits` (balance), `key_budget`, `at_risk` (`--max-at-risk`), `budget` (of the run), or
             `no_bound` (no upper price of the row is known).
         rows: Number of rows.
-        frames_low: Least number of their images and frames.
+        frames_low: Least number of images and frames of the rows.
         frames_high: Most images and frames of the rows with a known upper bound; None if no row has one.
-        unbounded: Number of rows with no known upper bound of their frames.
+        unbounded: Number of rows whose number of frames has no known upper bound.
         largest: Most frames of a single row with a known upper bound; None if no row has one.
     """
 
@@ -209,7 +209,7 @@ class ItemFile(NamedTuple):
     Attributes:
         url: URL or path as in the manifest.
         path: Absolute path of a local file; None for a URL.
-        content_sha256: Hash of the content, in hexadecimal, if it was computed.
+        content_sha256: Hash of the content, in hexadecimal; None if it was not computed.
     """
 
     item_id: str
@@ -219,13 +219,13 @@ class ItemFile(NamedTuple):
 
 
 class AssetMarks(NamedTuple):
-    """Properties by which a row's image or video is found in a cache of answers, as far as the journal knows them.
+    """Properties of a row's image or video by which a cache of answers can find its answer.
 
     Attributes:
-        identity: Canonical URL, or path of a local file.
+        identity: URL in canonical form, or path of a local file; None if unknown.
         path: Absolute path of a local file; None for a URL.
-        content_sha256: Hash of the content, in hexadecimal, if it was computed.
-        reach_facts: JSON of the pre-check `reach`: size and entity tag at the server; None without that check.
+        content_sha256: Hash of the content, in hexadecimal; None if it was not computed.
+        reach_facts: JSON from the pre-check `reach`: size and entity tag at the server; None without that check.
     """
 
     identity: str | None
@@ -291,12 +291,12 @@ def cached_frames(db: sqlite.Connection) -> FrameRange:
 
 
 def screened_frames(db: sqlite.Connection) -> FrameRange:
-    """Return the number of images and frames of all rows that local back ends have rejected (`--screen`)."""
+    """Return the number of images and frames of all rows that local back ends rejected (`--screen`)."""
     return _frames(db, "status = 'skipped' AND reason = 'screened'")
 
 
 def frames_to_send(db: sqlite.Connection, which: str) -> tuple[FrameRange, int]:
-    """Return the number of images and frames of rows, and how many of these are frames with a request of their own.
+    """Return two counts for the selected rows: all images and frames, and frames that are sent as single images.
 
     Args:
         db: The journal.
@@ -312,9 +312,10 @@ def _frames(db: sqlite.Connection, condition: str) -> FrameRange:
 
 
 def pending_frame_ranges(db: sqlite.Connection) -> Iterator[tuple[int, int | None, bool]]:
-    """Yield (least, most frames, whether each frame is a request of its own) of each pending row, in the send order.
+    """Yield how many frames each pending row has, in the send order.
 
-    An image has 1 frame. The number of most frames is None without a bound.
+    A result is (least frames, most frames or None if unbounded, whether the frames are sent as single images). An image
+    has 1 frame.
     """
     query = (
         f"SELECT frames_low, frames_high, NOT {IS_SENT} FROM items "  # noqa: S608
@@ -325,42 +326,42 @@ def pending_frame_ranges(db: sqlite.Connection) -> Iterator[tuple[int, int | Non
 
 
 def duplicate_groups(db: sqlite.Connection, *, only_near: bool = False) -> Iterator[FrameGroup]:
-    """Yield the number of rows that repeat an earlier row's image or video, by media type and number of its frames.
+    """Count the rows that repeat an earlier row's image or video, by the media type and number of frames of that row.
 
-    A duplicate is counted only if the earlier row has a result; with `only_near`, only if the images are not equal.
-    If frames of a video are sent in its place, each frame counts as one image.
+    A row counts only if the earlier row has a result; with `only_near`, only if the two images look the same but
+    differ. Each frame that is sent in place of a video counts as one image.
     """
     for kind, low, high, single, rows in db.execute(_DUPLICATES, (only_near,)):
         yield FrameGroup("image", 1, 1, low * rows) if single else FrameGroup(kind, low, high, rows)
 
 
 def cached_groups(db: sqlite.Connection) -> Iterator[FrameGroup]:
-    """Yield how many rows have a cached answer of an earlier run, by media type and number of frames."""
+    """Yield how many rows have a cached answer of an earlier run, grouped by media type and number of frames."""
     yield from map(FrameGroup._make, db.execute(_GROUPS, ("ok", "cached")))
 
 
 def screened_groups(db: sqlite.Connection) -> Iterator[FrameGroup]:
-    """Yield how many rows local back ends have rejected (`--screen`), by media type and number of frames."""
+    """Yield how many rows local back ends rejected (`--screen`), grouped by media type and number of frames."""
     yield from map(FrameGroup._make, db.execute(_GROUPS, ("skipped", "screened")))
 
 
 def unsent_lengths(db: sqlite.Connection) -> list[LengthGroup]:
-    """Return how many rows are pending or over budget, by media type and video length."""
+    """Return how many rows are pending or over budget, grouped by media type and video length."""
     return _length_groups(db, UNSENT)
 
 
 def cached_lengths(db: sqlite.Connection) -> list[LengthGroup]:
-    """Return how many rows have a cached answer of an earlier run, by media type and video length."""
+    """Return how many rows have a cached answer of an earlier run, grouped by media type and video length."""
     return _length_groups(db, "status = 'ok' AND reason = 'cached'")
 
 
 def skipped_lengths(db: sqlite.Connection) -> list[LengthGroup]:
-    """Return how many rows pre-checks skipped, by media type and video length."""
+    """Return how many rows were skipped because of pre-checks, grouped by media type and video length."""
     return _length_groups(db, "status = 'skipped' AND reason NOT IN ('bad_row', 'id_repeated', 'screened')")
 
 
 def sendable_lengths(db: sqlite.Connection) -> list[LengthGroup]:
-    """Return how many rows are neither skipped nor duplicates, by media type and video length."""
+    """Return how many rows are neither skipped nor duplicates, grouped by media type and video length."""
     return _length_groups(db, "status NOT IN ('skipped', 'duplicate')")
 
 
@@ -369,7 +370,7 @@ def _length_groups(db: sqlite.Connection, condition: str) -> list[LengthGroup]:
 
 
 def over_budget_groups(db: sqlite.Connection) -> list[OverBudgetGroup]:
-    """Return how many rows were not sent because of a limit on credits, for each limit, such as balance or budget."""
+    """Return, for each limit on credits (such as balance or budget), how many rows were not sent because of it."""
     return list(map(OverBudgetGroup._make, db.execute(_OVER_BUDGET)))
 
 
@@ -384,7 +385,7 @@ def item_paths(db: sqlite.Connection, item_ids: Sequence[str]) -> dict[str, str 
 
 
 def item_files(db: sqlite.Connection, item_ids: Sequence[str]) -> list[ItemFile]:
-    """Return URL, local path and content hash of the items `item_ids`; of a duplicate, the hash of the earlier item."""
+    """Return URL, path and hash of the items `item_ids`; a duplicate without a hash gets the earlier item's hash."""
     query = """
         SELECT i.item_id, i.url, i.path, coalesce(i.content_sha256, o.content_sha256)
         FROM items i LEFT JOIN items o ON o.item_id = i.duplicate_of WHERE i.item_id IN (SELECT value FROM json_each(?))

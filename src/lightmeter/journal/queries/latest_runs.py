@@ -1,4 +1,4 @@
-"""For a folder with several runs: find the latest run that has an item (manifest row), or an answer about it."""
+"""Find, in a folder with several runs, the latest run that has an item (manifest row), or an answer about the item."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from lightmeter.journal.files import journal_path
 from lightmeter.journal.frame_rows import FRAME_SEQS, ROW_OF
 
 CREDIT_STEP: Final = 2**-20
-"""Shares of credits are whole multiples of this (about a millionth), so that sums of such floats are exact."""
+"""Unit of shares of credits, about a millionth of a credit.
+
+The credits of a request are divided among its items in multiples of this unit, so that sums of these floats are exact.
+"""
 
 _SCHEMA: Final = """
 CREATE TABLE stated (item_id TEXT PRIMARY KEY, run INTEGER NOT NULL) WITHOUT ROWID;
@@ -30,7 +33,10 @@ WHERE coalesce(i.asset, o.asset) IS NOT NULL OR (coalesce(i.kind, o.kind) = 'vid
 )
 
 _ITEM: Final = f"(SELECT v.item_id FROM {{run}}.items v WHERE v.seq = {ROW_OF.format('i.seq')})"  # noqa: S608
-"""SQL: the manifest's row that row `i` belongs to: itself, or the video whose frame it is."""
+"""SQL: the id of the item that row `i` belongs to: the manifest row itself, or the video if row `i` is a frame.
+
+`{run}` is the name under which the journal is attached.
+"""
 
 _ADD_CREDITS: Final = (
     f"""
@@ -54,12 +60,12 @@ ON CONFLICT DO UPDATE SET credits = credits + excluded.credits
 
 
 def credit_share(paid: int, sharers: int, place: int) -> float:
-    """Return the credits that one item of a request has cost. The shares of a request add up exactly to its price.
+    """Return the part of a request's price that falls to one item. All parts together are exactly the price.
 
     Args:
         paid: Whole credits paid for the request.
         sharers: Number of items in the request.
-        place: Position of the item among them, from 0.
+        place: Position of the item among the items of the request, from 0.
     """
     each, left = divmod(round(paid / CREDIT_STEP), sharers)
     return (each + (place < left)) * CREDIT_STEP
@@ -78,17 +84,20 @@ def has_shared_items(db: sqlite.Connection, older: list[Path]) -> bool:
 
 
 def attach_latest_runs(db: sqlite.Connection, path: Path) -> None:
-    """Attach the database that `build_latest_runs` wrote to `path`, as `latest`: the newest run with each item."""
+    """Attach the database at `path`, which `build_latest_runs` wrote, under the name `latest`.
+
+    It says which run of the folder is the newest with each item.
+    """
     db.execute("ATTACH ? AS latest", (str(path),))
 
 
 def add_credits(db: sqlite.Connection, run: str, target: str) -> None:
-    """Add the credits that each item cost in a run to the sums in a table.
+    """Add the credits that each item cost in a run to the item's sum in a table.
 
     Args:
         db: A connection in a transaction, to which the journal of the run is attached.
-        run: Name under which that journal is attached.
-        target: Name of the table, with the columns `item_id` and `credits`.
+        run: Name under which the journal is attached.
+        target: Name of the table with the sums; it has the columns `item_id` and `credits`.
     """
     share: Any = credit_share
     db.create_scalar_function("share", share, 3, deterministic=True)
@@ -97,11 +106,11 @@ def add_credits(db: sqlite.Connection, run: str, target: str) -> None:
 
 
 def build_latest_runs(runs: list[Path], path: Path) -> None:
-    """Write a database that tells which of several runs of a folder has the newest state and answer of each item.
+    """Write a database that says, for each item, which run of a folder has its newest state and its newest answer.
 
-    Runs are numbered from 0, oldest first. The tables are `stated` (item → latest run with the item), `answered`
-    (item → latest run with an answer about it), `paid` (item → credits that it cost in all runs) and `changed` (runs
-    with items that an older run has too).
+    Runs are numbered from 0, oldest first. The tables are `stated` (item → latest run with the item), `answered` (item
+    → latest run with an answer about it), `paid` (item → credits that it cost in all runs) and `changed` (runs with
+    items that an older run also has).
 
     Args:
         runs: Folders of the runs, oldest first.

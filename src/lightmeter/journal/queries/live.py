@@ -1,4 +1,7 @@
-"""Queries of the live page of a run, which run once a second: each reads only what is new, or uses an index."""
+"""Queries of the live page of a run.
+
+They run once a second, so each of them reads only what is new, or uses an index.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,14 @@ from lightmeter.sqlite import Connection
 
 
 class Activity(NamedTuple):
-    """Requests sent and answered and credits charged in one interval of a run, such as a second.
+    """What happened in one interval of a run, such as a second: requests sent and answered, and credits charged.
 
     Attributes:
-        interval: Start of the interval in seconds since the epoch, divided by the interval's length in seconds.
-        sent: Requests (POSTs) sent.
-        throttled: Requests that the service refused because of its rate limit.
-        answered: Requests whose charge became known.
-        rows: Rows of the answered requests; a second request about a row (`--ask`) counts as one.
+        interval: Number of the interval: its start in seconds since the epoch, divided by its length in seconds.
+        sent: Number of requests (POSTs) sent.
+        throttled: Number of requests that the service refused because of its rate limit.
+        answered: Number of requests whose charge became known.
+        rows: Number of rows in the answered requests. A second request about a row (`--ask`) has one row.
         paid: Credits charged for the answered requests.
     """
 
@@ -31,7 +34,7 @@ class Activity(NamedTuple):
 
 
 class OpenRequests(NamedTuple):
-    """The requests (POSTs) in one state: how many, number of their rows, and the most credits that they can cost."""
+    """The requests (POSTs) in one `state`: their number, the number of their rows, and the most that they can cost."""
 
     state: State
     requests: int
@@ -40,9 +43,9 @@ class OpenRequests(NamedTuple):
 
 
 class WaitingAnswer(NamedTuple):
-    """A request that the service accepted at `acked_at` (seconds since the epoch) and has not answered.
+    """A request that the service accepted at `acked_at` (seconds since the epoch) and has not answered yet.
 
-    `rows` is the number of its rows, and `credits` the most that it can cost.
+    `rows` is the number of rows in the request, and `credits` the most that the request can cost.
     """
 
     request_id: str | None
@@ -52,7 +55,7 @@ class WaitingAnswer(NamedTuple):
 
 
 class ProblemReason(NamedTuple):
-    """Why rows have no result: a status and a reason (a code), number of these rows, text with URL and error of one."""
+    """Number of `rows` that have no result for one `reason` (a code). `example` is the URL and the error of one row."""
 
     status: str
     reason: str
@@ -86,7 +89,7 @@ GROUP BY status, reason ORDER BY rows DESC, status, reason LIMIT ?
 
 
 def activity_since(db: Connection, transition_id: int) -> list[Activity]:
-    """Return how many requests were sent, answered and charged in each second after the state change `transition_id`.
+    """Return how many requests were sent and charged in each second after the state change with id `transition_id`.
 
     A state change is an entry of the journal's table `transitions`, such as "request 7 was sent".
     """
@@ -94,40 +97,49 @@ def activity_since(db: Connection, transition_id: int) -> list[Activity]:
 
 
 def charges_by_interval(db: Connection, interval_s: int) -> list[Activity]:
-    """Return how many requests were sent, answered and charged in each interval of `interval_s` seconds of a run.
+    """Return how many requests were sent and charged in each interval of a run.
 
-    A request counts in the interval of its answer; a request without an answer counts in the interval when it was sent.
-    `throttled` is 0 in all intervals.
+    Intervals have a length of `interval_s` seconds. An answered request counts, also as sent, in the interval of its
+    answer. A request without an answer counts in the interval when it was last sent. `throttled` is 0 in all intervals.
     """
     return list(map(Activity._make, db.execute(_CHARGES, (interval_s,))))
 
 
 def transition_times(db: Connection) -> tuple[float, float] | None:
-    """Return when a request first and last changed its state, in seconds since the epoch; None if none did."""
+    """Return the times of the first and of the last state change of any request, in seconds since the epoch.
+
+    Return None if no request has changed its state.
+    """
     query = "SELECT at FROM transitions WHERE rowid = (SELECT {}(rowid) FROM transitions)"
     first, last = (db.execute(query.format(bound)).get for bound in ("min", "max"))
     return None if first is None else (first, last)
 
 
 def last_transition_before(db: Connection, at: float) -> int:
-    """Return the id of the last change of a request's state before `at` (seconds since the epoch); 0 without one."""
+    """Return the id of the last state change of any request before the time `at`; 0 if there was none.
+
+    `at` is in seconds since the epoch.
+    """
     # The newest come first, so that only the changes after `at` are read.
     return db.execute("SELECT rowid FROM transitions WHERE at < ? ORDER BY rowid DESC LIMIT 1", (at,)).get or 0
 
 
 def open_requests(db: Connection, states: Iterable[State]) -> list[OpenRequests]:
-    """Return how many requests are in each of `states`; a state without requests is left out."""
+    """Return how many requests are in each of `states`. States without requests are left out."""
     names = sorted(states)
     query = _OPEN.format(marks=", ".join("?" * len(names)))
     return [OpenRequests(State(state), *sums) for state, *sums in db.execute(query, names)]
 
 
 def waiting_answers(db: Connection, most: int) -> list[WaitingAnswer]:
-    """Return the requests that the service accepted and has not answered, oldest first, at most `most`."""
+    """Return the requests that the service accepted and has not answered, oldest first; at most `most` of them."""
     query = "SELECT request_id, assets, hold, acked_at FROM submissions WHERE state = ? ORDER BY acked_at LIMIT ?"
     return list(map(WaitingAnswer._make, db.execute(query, (State.ACKED, most))))
 
 
 def problem_reasons(db: Connection, most: int) -> list[ProblemReason]:
-    """Return why rows failed or were not sent, the most frequent reasons first, at most `most`."""
+    """Return the reasons why rows failed or were not sent.
+
+    The most frequent reasons come first; at most `most` are returned.
+    """
     return list(map(ProblemReason._make, db.execute(_REASONS, (most,))))

@@ -18,7 +18,8 @@ class PlannedGroup(NamedTuple):
     """Counts for the rows of a plan that have the same value in a column, or the same change since another plan.
 
     Attributes:
-        name: The value, or the change: `added`, `removed`, `changed` or `unchanged`; None for rows without a value.
+        name: The value in the column (None for rows without a value), or the change: `added`, `removed`, `changed` or
+            `unchanged`.
         rows: Number of rows of the manifest.
         rows_to_send: Number of these rows that a run would send.
         frames_low: Least number of images and frames to be sent.
@@ -46,7 +47,10 @@ SELECT g.name, count(*), CAST(total(i.{UNSENT}) AS INTEGER), CAST(coalesce(s.low
 FROM temp.{{1}} g JOIN {{0}}items i ON i.seq = g.seq LEFT JOIN sent s ON s.name IS g.name
 GROUP BY 1 ORDER BY 4 DESC, 2 DESC, 1
 """  # noqa: S608 (our own words, here and below)
-"""SQL: rows and frames by name; `{0}` is the database and a dot, `{1}` a table of row numbers with their names."""
+"""SQL: number of rows and frames for each name in the table `{1}`, which assigns names to row numbers.
+
+`{0}` is the name of the attached journal with a dot.
+"""
 
 _MATCH: Final = f"""
 CREATE TEMP TABLE same (seq INTEGER PRIMARY KEY, old_seq INTEGER NOT NULL UNIQUE);
@@ -67,13 +71,17 @@ CREATE TEMP TABLE before (seq INTEGER PRIMARY KEY, name TEXT NOT NULL);
 INSERT INTO temp.before SELECT seq, CASE WHEN seq IN (SELECT old_seq FROM temp.differing) THEN 'changed'
     WHEN seq IN (SELECT old_seq FROM temp.same) THEN 'unchanged' ELSE 'removed' END FROM old.items WHERE {IS_ROW};
 """  # noqa: S608
-"""SQL: pairs the rows of two plans by id, else by URL, because an id made from a path depends on the folder."""
+"""SQL: pairs the rows of two plans that have the same id, or else the same URL.
+
+An id may be made from a path, and then depends on the folder. So rows with the same URL may have different ids.
+"""
 
 
 def rows_by_change(new: Path, old: Path) -> tuple[list[PlannedGroup], list[PlannedGroup]]:
     """Count the rows of a new and of an old plan that were `added`, `removed`, `changed` or left `unchanged`.
 
-    Return (counts of new rows, counts of old rows). A row is changed if its URL or path, columns or content differ.
+    Return (counts of the new plan's rows, counts of the old plan's rows). A row is changed if its URL or path, its
+    additional columns or its content differ.
 
     Args:
         new: Folder with the journal of the new plan.
@@ -85,7 +93,9 @@ def rows_by_change(new: Path, old: Path) -> tuple[list[PlannedGroup], list[Plann
 
 
 def rows_by_value(folder: Path, column: str) -> list[PlannedGroup]:
-    """Count the rows of a plan by their value in a manifest column; the value with most pictures to send comes first.
+    """Count the rows of a plan by their value in a manifest column. The value with most frames to send comes first.
+
+    An image counts as one frame.
 
     Args:
         folder: Folder with the journal of the plan.
@@ -100,7 +110,7 @@ def rows_by_value(folder: Path, column: str) -> list[PlannedGroup]:
 
 @contextmanager
 def _attached(**folders: Path) -> Iterator[sqlite.Connection]:
-    """Open a database in memory, with the journals of plans attached under the given names."""
+    """Open a database in memory and attach the journals of plans: `folders` is name → folder of the plan."""
     with closing(sqlite.connect(Path(":memory:"), create=False)) as db:
         for name, folder in folders.items():
             db.execute(f"ATTACH ? AS {name}", (str(journal_path(folder)),))

@@ -1,8 +1,8 @@
-"""Queries on the order in which rows are sent, and on the rows that a budget has bought in that order.
+"""Queries on the order in which rows are sent, and on the rows that a budget pays for in that order.
 
-The population of a sample is the rows that can be analyzed: all but skipped rows and duplicates. A stratum is the rows
-with the same value in a column of the manifest; rows without a value are a stratum, whose value is None. A video whose
-frames are sent in its place is one row too.
+The population of a sample is the rows that can be analyzed: all but skipped rows and duplicates. A stratum is the set
+of all rows with the same value in a column of the manifest. Rows without a value form a stratum of their own, with the
+value None. A video whose frames are sent in its place counts as one row.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _IS_IN_POPULATION: Final = f"""
 
 
 class OrderedRow(NamedTuple):
-    """What decides on the place of a manifest row in the send order.
+    """The properties of a manifest row that decide on its place in the send order.
 
     Attributes:
-        seq: Number of the row.
-        identity: Canonical URL or path; None for a row without an image or video.
-        perceptual_hash: 64 bits; None if unknown.
-        value: Value of the column that defines the strata; None without one.
+        seq: Number of the row in the manifest, from 0.
+        identity: URL or path in canonical form; None for a row without an image or video.
+        perceptual_hash: 64 bits, nearly equal for images that look the same; None if unknown.
+        value: The row's value in the column that defines the strata; None without a value.
         in_population: Whether the row can be analyzed and is no duplicate.
     """
 
@@ -37,13 +37,13 @@ class OrderedRow(NamedTuple):
 
 
 class StratumCount(NamedTuple):
-    """Number of rows of a plan to be sent with the same value of a column.
+    """How many rows with one value in a manifest column are to be sent, and how many of them a budget pays for.
 
     Attributes:
-        value: The value; None for rows without one.
+        value: The value; None for rows without a value.
         rows: Number of rows to be sent.
-        low: How many of the rows a budget pays for, at the upper price of each row.
-        high: How many of the rows a budget pays for, at the lower price of each row.
+        low: Number of these rows that the budget pays for if each row costs the upper limit of its price.
+        high: Number of these rows that the budget pays for if each row costs the lower limit of its price.
     """
 
     value: str | None
@@ -53,9 +53,9 @@ class StratumCount(NamedTuple):
 
 
 def stratum_sql(column: str | None) -> str:
-    """Return SQL for a row's value in a manifest column; NULL if `column` is None.
+    """Return an SQL expression for a row's value in the manifest column `column`.
 
-    Its one placeholder `?` takes `column`.
+    The expression has one placeholder `?`, to which `column` must be bound. If `column` is None, its value is NULL.
     """
     if column == "kind":
         return "iif(? = 'kind', kind, NULL)"
@@ -63,7 +63,10 @@ def stratum_sql(column: str | None) -> str:
 
 
 def ordered_rows(db: sqlite.Connection, column: str | None) -> Iterator[OrderedRow]:
-    """Yield all rows of the manifest in its order, with their values in `column` (None: without values)."""
+    """Yield all rows of the manifest in their order, with their values in `column`.
+
+    If `column` is None, all values are None.
+    """
     query = (
         f"SELECT seq, identity, perceptual_hash, {stratum_sql(column)}, {_IS_IN_POPULATION} "  # noqa: S608
         f"FROM items WHERE {IS_ROW} ORDER BY seq"
@@ -73,13 +76,16 @@ def ordered_rows(db: sqlite.Connection, column: str | None) -> Iterator[OrderedR
 
 
 def count_affordable(db: sqlite.Connection, column: str, low: int, high: int) -> list[StratumCount]:
-    """Return, for each value of a column, how many rows with the value a budget pays for; most frequent value first.
+    """Return, for each value of a column, how many rows are to be sent and how many of them a budget pays for.
+
+    The value with most rows comes first.
 
     Args:
         db: The journal.
         column: The column of the manifest.
-        low: Number of rows, in the send order, that the budget pays for at their upper prices.
-        high: Number of rows that the budget pays for at their lower prices.
+        low: Number of rows, from the start of the send order, that the budget pays for if each costs the upper limit of
+            its price.
+        high: Number of rows that the budget pays for if each costs the lower limit of its price.
     """
     query = (
         "SELECT value, count(*) AS rows, sum(place <= ?), sum(place <= ?) FROM ("  # noqa: S608
@@ -90,19 +96,22 @@ def count_affordable(db: sqlite.Connection, column: str, low: int, high: int) ->
 
 
 def count_population(db: sqlite.Connection, column: str | None) -> dict[str | None, int]:
-    """Count the rows of a plan that can be analyzed, all but skipped rows and duplicates, by their value in `column`.
+    """Count the rows of a plan that can be analyzed, by their value in `column`.
 
-    Return value → number of rows; None stands for no value. Without a column, None → number of all these rows.
+    Skipped rows and duplicates do not count.
+
+    Return value → number of rows. Rows without a value have the key None. If `column` is None, all rows do.
     """
     query = f"SELECT {stratum_sql(column)}, count(*) FROM items WHERE {_IS_IN_POPULATION} GROUP BY 1"  # noqa: S608
     return dict(db.execute(query, (column,)))
 
 
 def sent_rows(db: sqlite.Connection, column: str | None) -> Iterator[tuple[str, str | None]]:
-    """Yield (item_id, value of the column) of the rows that were sent, in the send order, up to the first unsent row.
+    """Yield (item_id, value in the column) of the rows before the first unsent row, in the send order.
 
-    Rows that no budget could pay for, because of `--max-at-risk` or an unknown upper price, count as sent. Requests
-    beyond the first unsent row are left out: they would make the sample depend on prices and on answer times.
+    Rows that were never affordable, because of `--max-at-risk` or an unknown upper price, do not count as unsent. Rows
+    after the first unsent row are left out even if they were sent: with them, the sample would depend on prices and
+    answer times.
     """
     query = f"""
     SELECT item_id, {stratum_sql(column)} FROM items WHERE {_IS_IN_POPULATION} AND {SEND_ORDER} < coalesce(

@@ -1,6 +1,6 @@
 """Queries that divide a journal's pending rows into shards, and read the answers from a shard's journal.
 
-A shard is a range of rows that another process analyzes with free back ends, with a journal of its own.
+A shard is a range of rows. Another process, with a journal of its own, analyzes these rows with free back ends.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ WHERE i.status = 'ok' AND i.asset IS NOT NULL AND s.answered_at IS NOT NULL ORDE
 
 
 class AnsweredRow(NamedTuple):
-    """A row with the position and the name of its image or video in the answer of a request.
+    """A row whose request was answered, and the position of its image or video in the answer.
 
     Attributes:
-        seq: Number of the row in the manifest, from 0; of a video's frame, the result of `frame_seq`.
-        asset: Position in the answer's list `all.assets`, from 0.
-        name: Name of the image or video in the answer; None if it has none.
+        seq: Number of the row in the manifest, from 0; for a video frame, the number that `frame_seq` returns.
+        asset: Position of the image or video in the answer's list `all.assets`, from 0.
+        name: Name of the image or video in the answer; None if it has no name there.
         request_id: The service's id of the request.
         answered_at: When the service answered, in seconds since the epoch.
         submission_id: Number of the request in the journal.
@@ -44,9 +44,12 @@ class AnsweredRow(NamedTuple):
 
 
 def shard_ranges(db: sqlite.Connection, rows: int) -> list[tuple[int, int]]:
-    """Divide the pending manifest rows into shards of at most `rows` rows; return each shard's first and last place.
+    """Divide the pending manifest rows into shards of at most `rows` rows.
 
-    A place is a position in the send order. All frames of a video have the video's place, so they are in one shard.
+    Return (first place, last place) of each shard.
+
+    A place is a position in the send order. All frames of a video have the place of the video, so they are in one
+    shard.
     """
     places = (place for (place,) in db.execute(_PLACES))
     ranges = []
@@ -58,7 +61,7 @@ def shard_ranges(db: sqlite.Connection, rows: int) -> list[tuple[int, int]]:
 def pending_rows(db: sqlite.Connection, first: int, last: int) -> list[dict[str, Any]]:
     """Return the pending rows in places `first` to `last` (both included) of the send order.
 
-    A row is a dict of all columns of the table `items` but `submission_id`.
+    Each row is a dict of all columns of the table `items` except `submission_id`.
     """
     names = [name for (name,) in db.execute("SELECT name FROM pragma_table_info('items')") if name != "submission_id"]
     return [dict(zip(names, row, strict=True)) for row in db.execute(_ROWS.format(", ".join(names)), (first, last))]
@@ -66,14 +69,14 @@ def pending_rows(db: sqlite.Connection, first: int, last: int) -> list[dict[str,
 
 @sqlite.command
 def insert_rows(db: sqlite.Connection, rows: Sequence[dict[str, Any]]) -> None:
-    """Insert rows that `pending_rows` has returned into `db`, the journal of a shard (a range of rows)."""
+    """Insert rows, as returned by `pending_rows`, into `db`, the journal of a shard (a range of rows)."""
     names = list(rows[0])
     statement = f"INSERT INTO items ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608 (names of our own columns)
     db.executemany(statement, [tuple(row.values()) for row in rows])
 
 
 def answered_rows(db: sqlite.Connection) -> list[AnsweredRow]:
-    """Return the rows of this journal whose requests were answered; rows of one request follow each other."""
+    """Return the rows of this journal whose requests were answered. The rows of one request stand together."""
     return [AnsweredRow._make(row) for row in db.execute(_ANSWERED)]
 
 

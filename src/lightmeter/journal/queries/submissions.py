@@ -15,11 +15,12 @@ from lightmeter.journal.submission_states import State
 
 @dataclass(frozen=True, slots=True)
 class SubmissionRecord:
-    """A request (one POST) with its rows in the order of sending, as (number, URL or path, local path or None).
+    """A request (one POST) with its rows, as the journal records it.
 
-    `hold` is the most that the request can cost, in credits. If the request asks the user's question (`--ask`) a second
-    time, about one row, `rows` is empty and `retry` is that row. `acked_at` is when the service accepted the request,
-    in seconds since the epoch; None if it has not confirmed that.
+    `rows` has a tuple (row number, URL or path, local path or None) for each row, in the order of sending. If the
+    request asks the user's question (`--ask`) a second time, about one row, then `rows` is empty and `retry` is that
+    row. `hold` is the most that the request can cost, in credits. `acked_at` is when the service confirmed that it
+    accepted the request, in seconds since the epoch; None if it has not.
     """
 
     submission_id: int
@@ -55,24 +56,27 @@ def read_answer(db: sqlite.Connection, submission_id: int) -> bytes | None:
 
 
 def requests_sent(db: sqlite.Connection) -> int:
-    """Return the number of POSTs that were sent; a request that was sent twice counts twice."""
+    """Return how many times a request (POST) was sent. A request that was sent twice counts twice."""
     return int(db.execute("SELECT coalesce(sum(attempts), 0) FROM submissions").get)
 
 
 @dataclass(frozen=True, slots=True)
 class InDoubtTotals:
-    """Numbers of requests whose charge or answer is missing, and their credits.
+    """Totals of requests whose answer or charge is missing.
 
     Attributes:
-        requests: Requests without an answer that may have been charged; their rows have the status `in_doubt`.
+        requests: Number of requests without an answer that may have been charged; their rows have the status
+            `in_doubt`.
         rows: Number of rows in `requests`.
-        credits: Most credits that `requests` cost; they stay reserved.
-        again: Most credits that it would cost to send some of `requests` again: those for which the account's balances
-            could not prove whether they were charged.
-        lost_requests: Requests that were charged and never answered; their rows have the status `failed`.
+        credits: Most credits that `requests` cost together; they stay reserved.
+        again: The part of `credits` that belongs to requests that no account balance could decide about: the most that
+            it costs to send them again.
+        lost_requests: Number of requests that were charged and never answered; their rows have the status `failed`.
         lost_credits: Credits charged for `lost_requests`.
-        failed_requests: Requests that failed without a reported charge; their rows have the status `failed`.
-        failed_credits: Most credits that `failed_requests` cost; reserved until a balance proves the charge.
+        failed_requests: Number of requests that failed, and whose answer reports no charge; their rows have the status
+            `failed`.
+        failed_credits: Most credits that `failed_requests` cost together; they stay reserved until a balance proves the
+            charge.
     """
 
     requests: int
@@ -86,7 +90,7 @@ class InDoubtTotals:
 
 
 def in_doubt_totals(db: sqlite.Connection) -> InDoubtTotals:
-    """Return how many requests lack an answer or a known charge, and the most credits that they cost."""
+    """Return how many requests have no answer or no known charge, and the most credits that they cost together."""
     unanswered = db.execute(
         "SELECT count(*), coalesce(sum(assets), 0), coalesce(sum(hold), 0), "
         "coalesce(sum(CASE WHEN state = 'ambiguous' AND EXISTS "
@@ -99,9 +103,10 @@ def in_doubt_totals(db: sqlite.Connection) -> InDoubtTotals:
 
 
 def waiting_at_service(db: sqlite.Connection) -> tuple[int, float | None]:
-    """Return how many requests the service has accepted but not answered, and when it accepted the oldest.
+    """Return how many requests the service has accepted but not answered, and when it accepted the oldest of them.
 
-    The time is in seconds since the epoch; None without such requests. A service stores answers for 24 hours.
+    The time is in seconds since the epoch; it is None if there are no such requests. A service stores answers for 24
+    hours.
     """
     ((requests, oldest),) = db.execute("SELECT count(*), min(acked_at) FROM submissions WHERE state = 'acked'")
     return int(requests), oldest
@@ -110,8 +115,9 @@ def waiting_at_service(db: sqlite.Connection) -> tuple[int, float | None]:
 class SubmissionRow(NamedTuple):
     """One request (POST) as listed in the credit statement of a run.
 
-    `assets` is the number of its rows, `hold` the credits reserved for it, `paid` those charged (None while unknown),
-    `remaining` the balance that its answer reported. Times are in seconds since the epoch.
+    `assets` is the number of rows in the request. `hold` is the number of credits reserved for it, `paid` the number
+    charged (None while unknown). `remaining` is the balance that its answer reported. Times are in seconds since the
+    epoch.
     """
 
     submission_id: int
@@ -130,11 +136,11 @@ class SettledAsset(NamedTuple):
     """A manifest row with its answer, and the position of the row's image or video in the answer.
 
     Attributes:
-        transition_id: Id of the state change that recorded the charge: the same for all rows of one answer.
-        request_id: The service's id of the request, if it reported one.
+        transition_id: Id of the state change that recorded the charge. It is the same for all rows of one answer.
+        request_id: The service's id of the request; None if the service reported none.
         answered_at: When the service answered, in seconds since the epoch; None if an older version did not record it.
         compressed: The bytes of the answer, compressed.
-        asset: Position in the answer's list `all.assets`, from 0.
+        asset: Position of the image or video in the answer's list `all.assets`, from 0.
         name: Name of the image or video in the answer.
         marks: What identifies the image or video: URL, hash, size and so on.
     """
@@ -158,7 +164,10 @@ WHERE t.event = 'settle' AND t.rowid > ? ORDER BY t.rowid
 
 
 def settled_assets(db: sqlite.Connection, after: int) -> Iterator[SettledAsset]:
-    """Yield the answered rows whose charge was recorded after state change `after` (an id), grouped by answer."""
+    """Yield the answered rows whose charge was recorded after the state change with id `after`.
+
+    Rows of one answer stand together.
+    """
     row: Any
     for row in db.execute(_SETTLED_ASSETS, (after,)):
         yield SettledAsset._make((*row[:6], AssetMarks._make(row[6:])))
@@ -189,5 +198,5 @@ def last_submission_id(db: sqlite.Connection) -> int:
 
 
 def sent_times(db: sqlite.Connection, state: State) -> dict[int, float]:
-    """Return when each request in a state was sent: submission id → seconds since the epoch."""
+    """Return when each request that is now in `state` was last sent, as submission id → seconds since the epoch."""
     return dict(db.execute("SELECT submission_id, sent_at FROM submissions WHERE state = ?", (state,)))

@@ -1,4 +1,7 @@
-"""Queries that count the rows of a plan by what their price depends on, to compute the price with other options."""
+"""Queries that group the rows of a plan by all that their price depends on.
+
+With these groups, the price of the plan with other options can be computed.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ from lightmeter.media.video.sampling import WHOLE_SECONDS_SQL
 
 
 class PricedRows(NamedTuple):
-    """Number of rows of a plan that have equal prices, whatever options are chosen.
+    """Number of rows of a plan that cost the same, whatever options are chosen.
 
     Attributes:
-        value: Value of a manifest column; None for rows without one, or if no column was asked for.
-        fate: `sent`; or `same_asset` or `near_duplicate`, for a row that shares the answer of an earlier row.
-        cached: Whether the row, or the earlier row, has the answer of an earlier run.
+        value: The rows' value in a manifest column; None for rows without a value, or if no column was asked for.
+        fate: `sent`; or `same_asset` or `near_duplicate` for rows that share the answer of an earlier row.
+        cached: Whether an answer of an earlier run is used: for the row, or for the earlier row whose answer it shares.
         kind: `image`, `video`, or None if unknown.
-        seconds: Length of a video, rounded up; None if unknown.
+        seconds: Length of a video in seconds, rounded up; None if unknown.
         rows: Number of rows.
         total_s: Sum of the exact lengths of the rows that are videos, in seconds.
     """
@@ -70,19 +73,19 @@ SELECT key, count(DISTINCT value) FROM (
 
 
 def priced_rows(db: sqlite.Connection, column: str | None = None) -> Iterator[PricedRows]:
-    """Yield the number of rows of a plan in each group of rows with equal prices, for each value of a manifest column.
+    """Yield groups of rows of a plan that cost the same, with the number of rows in each group.
 
-    Without a column, all groups have the value None. Rows that pre-checks or local back ends (`--screen`) left out do
-    not count.
+    If `column` is given, rows with different values in this manifest column are in different groups; otherwise all
+    groups have the value None. Rows that pre-checks skipped or that local back ends rejected (`--screen`) are left out.
     """
     for value, fate, cached, kind, seconds, rows, total_s in db.execute(_PRICED, (column or "",)):
         yield PricedRows(None if value is None else str(value), fate, bool(cached), kind, seconds, rows, total_s)
 
 
 def repeated_lengths(db: sqlite.Connection) -> list[tuple[MediaKind | None, int | None, int]]:
-    """Count the pending rows that repeat the content or address of an earlier row, by media type and video length.
+    """Count the pending rows that have the same content, URL or path as an earlier row, by media type and video length.
 
-    Return (media type, video length in seconds, rounded up, or None, number of these rows).
+    Return tuples (media type; video length in seconds, rounded up, or None if unknown; number of these rows).
     """
     return list(db.execute(_REPEATED))
 
@@ -97,7 +100,7 @@ def pending_hashes(db: sqlite.Connection, most: int) -> list[int]:
 
 
 def pending_lengths_in_order(db: sqlite.Connection) -> Iterator[tuple[MediaKind | None, int | None]]:
-    """Yield (media type, video length in seconds, rounded up, or None) of each pending row, in the order of sending."""
+    """Yield (media type; video length in seconds, rounded up, or None) of each pending row, in the order of sending."""
     query = (
         f"SELECT kind, {WHOLE_SECONDS_SQL} FROM items WHERE status = 'pending' AND seq < {FIRST_FRAME_SEQ} "  # noqa: S608
         f"ORDER BY {SEND_ORDER}"
