@@ -167,6 +167,19 @@ def test_a_damaged_ledger_is_an_error(tmp_path):
     assert "Nothing was sent" in caught.value.hint
 
 
+def test_a_ledger_damaged_while_it_is_open_is_an_error(tmp_path):
+    """Reading a table whose pages are overwritten raises `JournalError`."""
+    path = tmp_path / "keys.sqlite"
+    KeyLedger(path, ACCOUNT, "run", tmp_path).close()
+    ledger = KeyLedger(path, ACCOUNT, "run", tmp_path)
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (path.stat().st_size - 4096))
+    for read in (ledger.spent, ledger.latest_period):
+        with pytest.raises(JournalError, match="cannot be used"):
+            read(MARCH)
+
+
 STEPS = st.lists(
     st.tuples(st.integers(0, 2), st.sampled_from(["hold", "settle"]), st.integers(0, 9), st.floats(0, 1)), max_size=40
 )

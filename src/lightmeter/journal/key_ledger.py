@@ -85,7 +85,7 @@ class KeyLedger:
         folder: The run's output folder.
 
     Raises:
-        JournalError: the file cannot be used. The methods that write to the file raise it too.
+        JournalError: the file cannot be used. All methods raise it.
     """
 
     def __init__(self, path: Path, account: str, run_id: str, folder: Path) -> None:
@@ -154,7 +154,8 @@ class KeyLedger:
         """
         # Names of periods of one length have the same number of characters, and sort by time.
         query = "SELECT coalesce(max(period), '') FROM runs WHERE account = ? AND length(period) = length(?)"
-        return max(period, str(self._db.execute(query, (self._run[0], period)).get))
+        with self._errors_translated():
+            return max(period, str(self._db.execute(query, (self._run[0], period)).get))
 
     def migrate_legacy_accounts(self, period: str, is_mine: Callable[[str, Path], bool]) -> None:
         """Add the credits that older versions of lightmeter recorded for this API key under other account names.
@@ -204,7 +205,8 @@ class KeyLedger:
     def spent(self, period: str) -> int:
         """Return the credits that all runs spent with the key in a period such as `2026-03`: paid plus reserved."""
         query = "SELECT coalesce(sum(paid - paid_before + held), 0) FROM runs WHERE account = ? AND period = ?"
-        return int(self._db.execute(query, (self._run[0], period)).get)
+        with self._errors_translated():
+            return int(self._db.execute(query, (self._run[0], period)).get)
 
     def _check_cap(self, period: str, cap: int) -> None:
         if self.spent(period) > cap:
