@@ -260,7 +260,7 @@ class AdaptiveLimiter:
         self.concurrency_limit, self._since_start = None, None
 
     def _limit_by_concurrency(self, now: float, record: SendRecord) -> bool:
-        """Return whether the number of requests in flight explains the rejection of `record`; if so, limit that number."""
+        """Return whether the number in flight explains the rejection of the request `record`; if so, limit it."""
         if self.rate_estimator is not None:
             limit = self._evidence.limit_after_rejection(record, in_row=self._backoff.consecutive_rejections > 0)
         elif self._backoff.consecutive_rejections or (self.concurrency_limit is not None and record.in_flight == 0):

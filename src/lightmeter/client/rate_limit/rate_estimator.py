@@ -270,7 +270,7 @@ class RateEstimator:
         self._end_probe(now, _FIRST_INTERVAL_S)
 
     def _rejected_between_probes(self, record: SendRecord) -> None:
-        """Lower the estimate after the rejection of a request (`record`) that was not part of a test of higher rates."""
+        """Lower the estimate after the rejection of a request (`record`) that did not belong to a probe."""
         count = self._accepted
         accepted = count.until(record) if count else 0
         measured = count.rate_until(record) if count and accepted >= _MIN_ACCEPTED else 0.0
