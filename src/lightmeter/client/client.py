@@ -46,7 +46,7 @@ _CREDITS_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0)
 """Pauses in seconds, one before each repetition by `Client.credits` of a query that the service asked to slow down."""
 
 _LONGEST_PAUSE_S: Final = 30.0
-"""Longest Retry-After, in seconds, that `Client.credits` waits for. It raises an error at a longer one."""
+"""Longest Retry-After, in seconds, that `Client.credits` waits for. If it is longer, an error is raised at once."""
 
 
 class AnalyzeOptions(TypedDict, total=False):

@@ -3,8 +3,8 @@
 Suppose that a poll finds a request unfinished. The schedule considers those earlier, similar requests that took longer
 than the request has taken so far. The next poll comes at the age at which about a fifth of them were finished.
 
-While too few completion times are known, delays grow from 0.2 s to 2 s with each poll. For a request older than 40 s,
-they then grow with its age, up to 10 s.
+While too few completion times are known, delays grow with each poll, from 0.2 s to 2 s. If a request is older than
+40 s, its delays grow further with its age, up to 10 s.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _AGED_SHARE: Final = 0.05
 """Least delay as a fraction of the request's age, while too few completion times are known: old requests can wait."""
 
 _AGED_MAX_S: Final = 10.0
-"""Seconds that the delay by `_AGED_SHARE` does not exceed."""
+"""Most seconds of the least delay that `_AGED_SHARE` demands."""
 
 _MIN_SAMPLES: Final = 8
 """Number of completion times, of one kind and size of requests, from which on the schedule uses them."""

@@ -33,7 +33,10 @@ PROXY_FROM_ENVIRONMENT: Final = "environment"
 """Value of `proxy` that selects the proxy named by HTTPS_PROXY or HTTP_PROXY, unless NO_PROXY excludes the service."""
 
 _MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
-"""Most bytes of an answer's body, after content decoding; a longer one raises `OutcomeUnknown`. An asset takes 6 KB."""
+"""Most bytes of an answer's body after content decoding; a longer body raises `OutcomeUnknown`.
+
+One asset usually takes some 6 KB.
+"""
 
 _KEEP_ALIVE_S: Final = 1.5
 """Seconds for which an idle connection is kept open for the next request.

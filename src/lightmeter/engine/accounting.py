@@ -283,8 +283,8 @@ class Accounting:
         Args:
             hold: Credits that were reserved.
             paid: Credits that were charged.
-            rows: Number of rows of the request that have the status `in_doubt`. It is 0 if the service had reported
-                that the request failed: these rows have the status `failed`.
+            rows: Number of rows of the request that have the status `in_doubt`; 0 if the service had reported that the
+                request failed, because its rows then have the status `failed`.
             status: New status of the rows that are in doubt.
         """
         await self._release_hold(hold, paid)

@@ -36,9 +36,9 @@ The batch costs some seconds, but no additional credits.
 """
 
 MIN_RUN_TIME_FOR_BATCHES_S: Final = 30.0
-"""A limit on requests per second causes batches only if, without them, the rest of the run takes this many seconds.
+"""Least duration of the rest of the run, in seconds, at which a limit on requests per second leads to batches.
 
-For shorter runs they do not pay off: the answer to a batch comes seconds later, by polling.
+For a shorter rest, batches do not pay off: their answers come seconds later, by polling.
 """
 
 _MILLI: Final = 1000

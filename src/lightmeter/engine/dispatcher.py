@@ -28,9 +28,9 @@ from lightmeter.pricing.estimate import FrameRange
 from lightmeter.pricing.rates import Rounding
 
 MAX_UNRESOLVED_SHARE: Final = 0.02
-"""Fraction of the budget. If requests without an answer may have cost this much, no more rows are sent at first.
+"""If requests without an answer may have cost this fraction of the budget, the run stops sending for the moment.
 
-The run then first finds out what these requests cost.
+It sends more rows once it has found out what these requests cost.
 """
 
 EXPOSURE_GROWTH: Final = 4
@@ -46,7 +46,7 @@ An unexpected price does no harm then.
 """
 
 LAST_REQUESTS: Final = 8
-"""If the rest of the budget pays for fewer requests than this, they are sent one at a time."""
+"""If the rest of the budget pays for fewer requests than this, the last requests are sent one at a time."""
 
 
 _IMAGE: Final = PendingRow(0, "", None, "image", 1)

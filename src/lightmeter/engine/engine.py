@@ -212,7 +212,7 @@ class Engine:
     async def _resolve_if_required(self) -> bool:
         """Find out what unanswered requests cost, if this must be known before the next request is sent.
 
-        Stop the run if it cannot be found out. Return False if it need not be known.
+        Stop the run if this cannot be found out. Return whether it had to be found out.
         """
         if not self.run_state.must_resolve:
             return False

@@ -46,7 +46,7 @@ def learn_from_answer(
 
 @asynccontextmanager
 async def persisted_limiter(session: Session, limiter: AdaptiveLimiter) -> AsyncIterator[None]:
-    """Start a limiter with the stored limit, and store the limit that it has learned at the end of the `with` block.
+    """Start a limiter with the stored limit; at the end of the `with` block, store the limit that it has learned.
 
     During the block, processes that use the same API key on this machine share the limit. For the embedded service,
     which has no rate limit, nothing is shared or stored.

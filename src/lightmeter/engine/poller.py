@@ -41,7 +41,7 @@ MAX_DELAY_S: Final = 600.0
 """Most seconds by which `UNFINISHED_POLLS_PER_S` may delay the next poll for a request."""
 
 NEW_ID_S: Final = 60.0
-"""Seconds since a request was accepted in which a 404 only means `poll again`.
+"""Age of a request, in seconds, up to which a 404 only means `poll again`.
 
 A service may not know an id yet that it has just issued.
 """

@@ -1,9 +1,8 @@
 """Find out whether requests that got no answer were charged, so that no row is paid for twice.
 
 If a service honors idempotency keys, the request is sent again under the same key. Otherwise only the balance of the
-account can prove a charge. It is read when no request is under way and no charge can come any more. Readings are
-repeated until two in a row are equal. A *ruling* is what this proves about one request: charged, not charged, or
-unknown.
+account can prove a charge. The balance is read when no request is under way and no charge can come any more, until two
+readings in a row are equal. A *ruling* is what the readings prove about one request: charged, not charged, or unknown.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ MAX_READINGS: Final = 8
 """Most readings of a balance that keeps changing because somebody else spends, too; after them nothing is proven."""
 
 MAX_FRUITLESS_CALLS: Final = 3
-"""The run stops if in this many calls of `Reconciler.resolve` in a row no row was answered since the previous call."""
+"""The run stops after this many repeated calls of `Reconciler.resolve` if no row was answered between the calls."""
 
 MAX_SLEEP_S: Final = 0.5
 """Most seconds of one sleep within a wait: between sleeps, the wait reacts to Ctrl-C and shows the time left."""

@@ -28,8 +28,9 @@ _CHARGE_NOT_RECORDED: Final = frozenset({State.ANSWERED, State.POLLED})
 async def recover_open_submissions(session: Session, run_state: RunState, accounting: Accounting) -> None:
     """Continue the requests of an earlier process.
 
-    Answers that are stored are recorded. Requests that the service accepted are polled for, the one accepted first is
-    the first, because a service keeps answers for 24 hours only. Sent requests without any reply are recorded as lost.
+    Stored answers are interpreted, and their charges recorded. Requests that the service accepted are polled for in the
+    order of acceptance, because a service keeps answers for only 24 hours. Requests without any reply are recorded as
+    lost.
 
     Args:
         session: The open run.

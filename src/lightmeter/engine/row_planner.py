@@ -129,7 +129,7 @@ class RowPlanner:
         await self._finish(plan, reader.extra_types)
 
     def _copy_planned_rows(self) -> None:
-        """Copy the rows of the run's journal to the temporary journal, each with its status from before the sending."""
+        """Copy the rows of the run's journal to the temporary journal, each with its status before it was sent."""
         with open_read_only(self._session.out) as db:
             meta, rows = get_meta(db), planned_rows(db)
             while chunk := [before_sending(row) for row, _ in islice(rows, CHUNK_ROWS)]:
@@ -155,7 +155,7 @@ class RowPlanner:
             self._added_at_s = monotonic()
 
     def _next_chunk(self, earlier: Sequence[Path]) -> tuple[int, Inserts, Mapping[str, int]]:
-        """Return (how many rows to add next, SQL statements that insert these rows, their number by status).
+        """Return (how many rows to add next, SQL statements that insert them, status → number of these rows).
 
         If a run in one of the folders `earlier` has an answer for a row, the row is added with this answer.
         """

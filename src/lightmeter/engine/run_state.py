@@ -31,7 +31,7 @@ class RunState:
         budget: Most credits that the run may spend; None means no limit.
         name_reliability: Learns whether answers name their images, so that several images can share a request.
         uploads: Decides for which URLs the image or video is sent as a file instead of the URL.
-        bisection: Rows of refused requests with several rows; these rows are sent again in halves.
+        bisection: Knows the rows of refused batches, which are sent again in halves.
         phase: What the run is doing, such as `running`, or `draining` (the run awaits the last answers).
         requests: Number of requests sent by this process.
         reserved: Credits of requests that are about to be sent and are not in the journal yet.
@@ -39,9 +39,9 @@ class RunState:
         in_flight: Number of requests that were sent and have no answer of any kind yet.
         polls_outstanding: Number of requests that the service accepted and whose answer must be polled for.
         new_polls: Queue of accepted requests that the poller has not received yet.
-        unresolved_requests: Number of requests with an unknown outcome, since when the balance was not read yet.
+        unresolved_requests: Number of requests with an unknown outcome that no balance reading has been made for yet.
         unresolved_credits: Most credits that the unresolved requests may have cost.
-        must_resolve: Whether the balance must be read, to learn what unresolved requests cost, before the next batch.
+        must_resolve: Whether the next batch must wait until a balance reading shows what unresolved requests cost.
         key_budget_exhausted: Whether the budget of the API key, over all runs, has no room for the next request.
         rows_over_caps: Number of rows marked as over budget for one of two reasons: the row alone may cost more than
             `--max-at-risk`, or it has no highest price.
@@ -113,7 +113,7 @@ class RunState:
         self.state_changed.set()
 
     def interrupt(self) -> None:
-        """Stop the run for the user: send nothing more, and leave answers that can be polled for to the next start."""
+        """Stop the run: send nothing more, and leave it to the next start of the run to poll for missing answers."""
         self.interrupted = True
         self.stop()
 
@@ -172,7 +172,7 @@ class RunState:
     def end_retries(self) -> None:
         """Record that the user's question (`--ask`) is repeated for no more rows.
 
-        If the run was interrupted, it counts as not repeated for all rows (`retries_pending`).
+        If the run was interrupted, set `retries_pending`, because some rows may be left.
         """
         self.retries_pending = self.interrupted
 
@@ -217,7 +217,7 @@ class RunState:
         self.key_budget_exhausted = exhausted
 
     def add_poll(self, polled: PolledRequest) -> None:
-        """Pass a request that the service accepted to the poller."""
+        """Pass a request to the poller: the service has accepted it, and its answer must be polled for."""
         self.polls_outstanding += 1
         self.name_reliability.on_request_started(len(polled.request.rows))
         self.new_polls.put_nowait(polled)
@@ -239,7 +239,7 @@ class RunState:
         self.unresolved_credits = max(0, self.unresolved_credits - hold)
 
     def clear_unresolved(self) -> None:
-        """Set the number of unresolved requests, and of their credits, to 0: all of them were examined."""
+        """Count no requests as unresolved any more: all of them were examined."""
         self.unresolved_requests = self.unresolved_credits = 0
 
     def set_must_resolve(self, *, required: bool) -> None:

@@ -61,7 +61,7 @@ class Session:
         clock: The run's clock, which goes on evenly when the machine's clock is set.
         first_submission_id: Number of the first request of this session; earlier processes sent requests with lower
             numbers.
-        charges_final_s: Seconds since it was sent in which a request without an answer may still be charged.
+        charges_final_s: Age of a request in seconds up to which it may still be charged although no answer has come.
         key_budget: The budget of the API key for all runs of this machine together; None if there is none.
         state_dir: Folder where processes of this machine share the rate limit of an API key; None if they share none.
         check: What is known about the journal: `latest` (it is no old state and no copy), `accepted` (the user accepted
@@ -246,9 +246,9 @@ def prepare_check_folder(out: Path) -> None:
 
 
 def write_checked_journal(checked: Path, out: Path) -> None:
-    """Copy a journal with rows that were only checked into an output folder.
+    """Copy the journal of `lightmeter check` from the folder `checked` to the output folder `out`.
 
-    An earlier journal of a check in that folder is replaced.
+    If `out` has the journal of an earlier check, replace that journal.
 
     Raises:
         SettingsError: the folder holds a run, or cannot be written to.

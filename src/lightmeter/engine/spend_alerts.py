@@ -30,7 +30,7 @@ CHECK_INTERVAL_S: Final = 1.0
 """Least seconds between two readings of what a run has spent."""
 
 PAUSES_PER_READING: Final = 50
-"""A pause is at least this many times as long as the reading before it, so that readings take 2 % of a core at most."""
+"""The pause after a reading is at least this many times as long as the reading, so that readings take 2 % of a core."""
 
 END_WAIT_S: Final = 2.0
 """Most seconds for which the end of a run waits for alerts that are being delivered."""

@@ -68,7 +68,7 @@ class UploadSelection:
         return self._mode == "always" or url in self._selected
 
     def schedule_upload(self, url: str, message: str | None) -> bool:
-        """After the service refused a URL, decide whether the content of the URL is sent next; return the decision.
+        """Decide, after the service refused a URL, whether the content of the URL is sent next; return the decision.
 
         In the mode `fallback`, the content is sent if `message`, the error of the service, says that the service could
         not fetch the URL. In the modes `never` and `always`, nothing more is sent.

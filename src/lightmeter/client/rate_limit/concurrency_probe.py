@@ -28,13 +28,16 @@ _PROBES_TO_RAISE: Final = 3
 """Number of probes above the limit that the service must accept before the limit is raised."""
 
 _MARGIN_S: Final = 0.01
-"""A probe counts as accepted twice the usual time of a rejection, plus this many seconds, after it was sent."""
+"""Seconds added to twice the usual time of a rejection: if no rejection came by then, a probe counts as accepted."""
 
 _MIN_ACCEPTED_BETWEEN: Final = 3
-"""Reordering explains a rejection below the limit only if more requests than this were accepted since the last one."""
+"""If no more requests than this were accepted between two rejections below the limit, the limit is not the cause.
+
+Only after more accepted requests does reordering on the network explain the second rejection.
+"""
 
 _DOUBT_SPAN: Final = 20
-"""A rejection below the limit is rare if more than this many times `limit` requests were sent since the last one.
+"""A rejection below the limit is rare if more than this many times `limit` requests were sent since the previous one.
 
 A rare rejection does not lower the limit.
 """

@@ -47,12 +47,12 @@ _LONGEST_WAIT_S: Final = 1.0
 _PROBE_EXCESS: Final = 0.5
 """While a higher concurrency limit is tested, the rate is (limit + this value) requests per latency, evenly spaced."""
 _PROBE_MIN_PART: Final = 0.25
-"""Least rate of such a test, as a fraction of the rate at which the concurrency limit was found."""
+"""Least rate while a higher concurrency limit is tested, as a fraction of the rate at which the limit was found."""
 
 _REFILL_FACTOR: Final = 2.0
 """With a concurrency limit, the highest rate is this value times (limit + `_REFILL_EXTRA`) requests per latency."""
 _REFILL_EXTRA: Final = 6
-"""Number of requests in the formula of `_REFILL_FACTOR`."""
+"""Number of requests that is added to the concurrency limit before `_REFILL_FACTOR` is applied."""
 
 _MIN_SHARE_CHANGE: Final = 0.05
 """A new share of the limit is adopted only if it differs from the present one by more than this fraction."""
@@ -115,7 +115,7 @@ class AdaptiveLimiter:
 
     @property
     def requests_per_s(self) -> float | None:
-        """The learned limit on requests per second; None if unknown, or if the service never rejects but slows down."""
+        """The learned limit on requests per second; None if unknown, or if higher rates only slow the service down."""
         return self.rate_estimator.rate if self.rate_estimator and self.mode is LimiterMode.RATE else None
 
     def wait_s(self, now: float, in_flight: int) -> float:
@@ -260,7 +260,7 @@ class AdaptiveLimiter:
         self.concurrency_limit, self._since_start = None, None
 
     def _limit_by_concurrency(self, now: float, record: SendRecord) -> bool:
-        """Return whether the number in flight explains the rejection of the request `record`; if so, limit it."""
+        """Return whether the number in flight explains the rejection of `record`; if so, set a concurrency limit."""
         if self.rate_estimator is not None:
             limit = self._evidence.limit_after_rejection(record, in_row=self._backoff.consecutive_rejections > 0)
         elif self._backoff.consecutive_rejections or (self.concurrency_limit is not None and record.in_flight == 0):

@@ -25,7 +25,7 @@ class SendRecord:
     Attributes:
         number: How many requests were sent before this one.
         sent_at: When the request was sent, in seconds on the caller's clock.
-        episode: To how many rejections the limiter had reacted before the request was sent.
+        episode: Number of rejections to which the limiter had reacted before the request was sent.
         probe_step: Step, from 0, of the test of higher rates during which the request was sent; -1 without a test.
         in_flight: How many requests were in flight before this one was sent.
     """

@@ -19,7 +19,7 @@ The next rejection corrects an assumed length that is too short. Nothing correct
 """
 
 _LATE_PART: Final = 0.15
-"""Fraction of a window's length: a reset noticed later than this raises the rate for the rest of the window."""
+"""If a reset is noticed late by more than this fraction of the window, the rate rises for the rest of the window."""
 
 _MIN_USED_PART: Final = 0.7
 """The quota explains a rejection only if at least this fraction of the quota was used since the last reset."""

@@ -64,9 +64,9 @@ _LONGEST_INTERVAL_S: Final = 40.0
 """Seconds up to which the interval between two probes grows."""
 
 _REJECTED_PART: Final = 0.006
-"""Fraction of the requests that a probe's rejections may make up.
+"""Highest fraction of all requests that may be rejected because of a probe.
 
-The next probe waits until enough requests were allowed after the last probe to keep this fraction.
+After a probe, the next one waits until so many requests were allowed that the rejections are at most this fraction.
 """
 
 _REJECTED_PART_OF_WINDOW: Final = 0.02
@@ -91,7 +91,7 @@ _WINDOW_BLOCK_S: Final = 2.0
 """If a service rejects everything for at least this many seconds, it has fixed time windows (or an outage)."""
 
 _CHANGED_BELOW: Final = 0.9
-"""If a rejection lowers the estimate to less than this fraction, the service's limit has changed."""
+"""If a rejection lowers the estimate below this fraction of its value, the service is assumed to have a new limit."""
 
 
 class RateEstimator:

@@ -27,9 +27,9 @@ Each accepted request takes one token, so the next request does not find the buc
 """
 
 _TRIAL_S: Final = 0.6
-"""Seconds by which the wait for the outcome of a trial request is longer after several rejections.
+"""Seconds added, after several rejections in a row, to the wait for the outcome of a trial request.
 
-The wait is otherwise twice the time that a rejection takes to arrive.
+Without this addition, the wait is twice the time that a rejection takes to arrive.
 """
 
 
