@@ -1,1 +1,1 @@
-"""Client of any service that follows the wire contract, with its rate limiter."""
+"""HTTP client for any service that follows the wire contract, and the rate limiter that the client needs."""

@@ -1,4 +1,4 @@
-"""Normalizes the base URL of a service, for connecting and for comparing."""
+"""Normalizes the base URL of a service: one form serves to connect, another one to compare two URLs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lightmeter.errors import SettingsError
 from lightmeter.manifest.canonical_url import canonical_url
 
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
-"""Hosts that all mean this machine; the canonical form uses the first."""
+"""Host names that all mean this machine. `canonical_base_url` replaces each of them by the first one."""
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
@@ -37,13 +37,13 @@ def normalize_base_url(base_url: str) -> str:
 
 
 def canonical_base_url(base_url: str) -> str:
-    """Return the form of a base URL that all spellings of one service share; for comparison, not for connecting.
+    """Return the canonical form of a base URL. Use it to compare two URLs, not to connect.
 
-    Letter case, a default port, trailing slashes, percent-escapes and dot segments make no difference. Neither do the
-    names of the loopback address, such as `localhost` and `127.0.0.1`.
+    Two URLs have the same canonical form if they differ only in letter case, default port, trailing slashes,
+    percent-escapes, dot segments, or the name of this machine (such as `localhost` and `127.0.0.1`).
 
     Raises:
-        SettingsError: as for `normalize_base_url`, or the URL holds characters that are not allowed.
+        SettingsError: `normalize_base_url` rejects the URL, or the URL holds characters that are not allowed.
     """
     try:
         url = urlsplit(canonical_url(normalize_base_url(base_url)))
@@ -58,10 +58,10 @@ def canonical_base_url(base_url: str) -> str:
 
 
 def equivalent_base_urls(base_url: str) -> Iterator[str]:
-    """Yield the usual spellings of a base URL, without trailing slashes: first `base_url` itself, then the others.
+    """Yield the usual spellings of a base URL, without trailing slashes; the first one is `base_url` itself.
 
-    The same spelling may be yielded twice. Spellings differ in the name of this machine (`localhost`, `127.0.0.1`) and
-    in whether a default port is given. A caller tries each to find a record that was stored under another spelling.
+    A caller tries each spelling to find a record that was stored under another one. The spellings differ in the name of
+    this machine (`localhost`, `127.0.0.1`), and in whether a default port is given. A spelling may be yielded twice.
     """
     yield base_url.strip().rstrip("/")
     yield normalize_base_url(base_url)

@@ -1,7 +1,7 @@
 """Client of a service: a method for each endpoint, and `analyze`, which waits for the results. No journal, no budget.
 
-The engine uses `send_request` and `fetch_response`, which also return an answer that reports an error. `analyze` and
-`credits` are for scripts; for such an answer they raise an exception of `lightmeter.errors`.
+`send_request` and `fetch_response` return every answer, even one that reports an error; the engine uses them. `analyze`
+and `credits` suit scripts: if an answer reports an error, they raise an exception of `lightmeter.errors`.
 """
 
 from __future__ import annotations
@@ -43,15 +43,17 @@ _CREDITS: Final = "/api/credits"
 _BACKENDS: Final = "/api/backends"
 
 _CREDITS_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0)
+"""Pauses in seconds, one before each repetition by `Client.credits` of a query that the service asked to slow down."""
+
 _LONGEST_PAUSE_S: Final = 30.0
-"""Pauses before `credits` asks again after a rejection, and the longest Retry-After that it heeds, in seconds."""
+"""Longest Retry-After, in seconds, that `Client.credits` waits for. If it is longer, an error is raised at once."""
 
 
 class AnalyzeOptions(TypedDict, total=False):
-    """Optional parameters of `Client.analyze`, which become fields of the request; those not given are not sent.
+    """Optional parameters of `Client.analyze`. Each given one becomes a field of the request; others are not sent.
 
-    `role`, `language` and `prompt` shape descriptions, `tag_score` is the lowest score of a tag, and a video is
-    analyzed every `capture_interval` seconds, in at most `max_frames` frames (0: no limit). See
+    `role`, `language` and `prompt` shape descriptions. `tag_score` is the lowest score of a tag. A video is analyzed at
+    one frame every `capture_interval` seconds, and at `max_frames` frames at most (0: no limit). See
     `lightmeter.wire.request.AnalyzeRequest`.
     """
 
@@ -68,11 +70,12 @@ class Client:
 
     Args:
         base_url: Address of the service.
-        api_key: Key of the account; None sends none.
+        api_key: API key of the account; with None, requests are sent without a key.
         timeouts: Time limits of each HTTP exchange; the defaults of `Timeouts` if None.
-        clock: Time and sleep; the system clock by default.
-        connections: Maximum number of open connections.
-        proxy: Address of an HTTP proxy, or `PROXY_FROM_ENVIRONMENT`; None means no proxy.
+        clock: Tells the time and sleeps; None means the system clock.
+        connections: Maximum number of open connections; further requests wait for a free one.
+        proxy: Address of an HTTP proxy, or `PROXY_FROM_ENVIRONMENT` for the proxy that environment variables name;
+            None means no proxy.
 
     Raises:
         SettingsError: the base URL, the key or the proxy is invalid.
@@ -126,24 +129,24 @@ class Client:
         return await self._transport.send("POST", _FETCH, body=body, headers=headers)
 
     async def fetch_response(self, request_id: str) -> RawAnswer:
-        """Poll once for the results of an accepted request (GET /api/response/<id>); free, and safe to repeat.
+        """Poll once for the results of an accepted request (GET /api/response/<id>). A poll is free and safe to repeat.
 
         Raises:
-            Unreachable: no connection.
-            OutcomeUnknown: no complete answer to the poll.
+            Unreachable: no connection was made.
+            OutcomeUnknown: no complete answer to the poll came.
         """
         return await self._transport.send("GET", _RESPONSE + quote(request_id, safe=""))
 
     async def credits(self) -> int:
-        """Return the balance of the account in credits; free.
+        """Return the balance of the account in credits. The query is free.
 
-        If the service asks to slow down, the request is repeated a few times after pauses of at most 30 s.
+        If the service asks to slow down, the query is repeated a few times after pauses of at most 30 s.
 
         Raises:
             AccessDenied: the key is missing or wrong.
             ProtocolError: the answer holds no balance.
-            Unreachable: no connection.
-            OutcomeUnknown: no complete answer; asking again is safe.
+            Unreachable: no connection was made.
+            OutcomeUnknown: no complete answer came; asking again is safe.
         """
         for pause_s in (*_CREDITS_PAUSES_S, None):
             raw = await self._transport.send("GET", _CREDITS)
@@ -171,7 +174,10 @@ class Client:
         )
 
     async def backends(self) -> tuple[BackendOffer, ...] | None:
-        """Return the back ends that the service offers to this account, with prices; None if it names none. Free."""
+        """Return the back ends that the service offers to this account, with prices. The query is free.
+
+        Return None whenever `backend_list` does, for example if the service names no back ends.
+        """
         listed = await self.backend_list()
         return None if listed is None else tuple(listed.backends)
 
@@ -179,8 +185,8 @@ class Client:
         """Return the back ends that the service offers to this account, and how it rounds charges; the query is free.
 
         Returns:
-            None if the service has no such endpoint, refuses, names none, or gives no valid answer. The contract does
-            not require this endpoint, so none of this is an error.
+            None if the service lacks the endpoint, refuses the query, names no back ends, or gives no valid answer. The
+            contract does not require this endpoint, so no exception is raised in these cases.
         """
         try:
             raw = await self._transport.send("GET", _BACKENDS)
@@ -205,23 +211,23 @@ class Client:
         timeout_s: float = 600.0,
         **options: Unpack[AnalyzeOptions],
     ) -> Answer:
-        """Analyze images and videos and wait for the results; charged at once, without a budget.
+        """Analyze images and videos, and wait for the results. The service charges credits; no budget limits them.
 
         Args:
             urls: URLs of images and videos.
             files: Contents as bytes, or paths of local files, 20 MB each at most.
-            features: Features to analyze; none means all but `embeddings`.
-            backends: Back ends (the models of the service) to use; none means the account's defaults, which cost about
-                ten credits an image at the hosted service.
+            features: Features to analyze; if empty, all but `embeddings`.
+            backends: Back ends (the models of the service) to use. If empty, the defaults of the account are used; at
+                the hosted service, these cost about ten credits per image.
             timeout_s: Seconds to wait for the results of a request that is not answered at once.
-            **options: As in `AnalyzeOptions`.
+            **options: The optional parameters that `AnalyzeOptions` describes.
 
         Raises:
-            UsageError: neither URLs nor files, a file that cannot be read, or an option out of range.
-            MediaTooLarge: a file exceeds the limit.
+            UsageError: there are neither URLs nor files, a file cannot be read, or an option is out of range.
+            MediaTooLarge: a file has more than 20 MB.
             AccessDenied: the key or the account may not be used.
-            OutOfCredits: the account holds less than the price.
-            Refused: the request was not accepted and not charged; also when the service asks to slow down.
+            OutOfCredits: the price exceeds the balance of the account.
+            Refused: the service did not accept the request and charged nothing; for example, it asked to slow down.
             RequestFailed: the request was accepted, but has no results.
             Unreachable: nothing was sent.
             OutcomeUnknown: the request may have been charged; the hint names the request id if there is one.
@@ -243,9 +249,10 @@ class Client:
         return _answer_or_raise(classification, raw.status)
 
     async def _wait(self, request_id: str, schedule: PollSchedule) -> Answer:
-        """Poll an accepted request until it is answered or has failed; repeat failed polls, because polls are free.
+        """Poll for the results of an accepted request until they come; return them, or raise if the request failed.
 
-        `schedule` tells how long to wait before each poll, and when to give up.
+        A failed poll is repeated, because polls are free. `schedule` tells how long to wait before each poll, and after
+        how long to give up.
         """
         start, polls, pause_s = self._clock.monotonic(), 0, 0.0
         while (age_s := self._clock.monotonic() - start) < schedule.deadline_s:

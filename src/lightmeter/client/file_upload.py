@@ -12,12 +12,12 @@ from lightmeter.wire.constants import MAX_FILE_BYTES
 
 
 async def encode_files(files: Iterable[bytes | str | Path]) -> tuple[list[str], list[str]]:
-    """Return the contents as base64, and their names: the last part of a path, or `file-<position>` for bytes.
+    """Return (the contents of the files in base64, the names of the files), both in the order of `files`.
 
-    The position is that in `files`, from 0.
+    The name of a path is its last part. The name of bytes is `file-<position>`, where positions count from 0.
 
     Raises:
-        MediaTooLarge: a file exceeds the service's limit; this is checked before it is read.
+        MediaTooLarge: a file exceeds the service's limit on its size; a local file is checked before it is read.
         UsageError: a file cannot be read.
     """
     encoded = [await asyncio.to_thread(_encode, file, position) for position, file in enumerate(files)]

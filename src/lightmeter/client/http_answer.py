@@ -1,6 +1,6 @@
 """An HTTP answer as received, and the lenient decoding of its body. Imports no HTTP library.
 
-An answer that was paid for must not be lost because of one invalid entry of its JSON: invalid entries are dropped.
+An answer that was paid for must not be lost because one entry of its JSON is invalid. So invalid entries are dropped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lightmeter.facts.wire_answer import WireAnswer
 from lightmeter.wire.response import Answer
 
 _EXCERPT_CHARS: Final = 200
-"""Longest excerpt of a body in a message, in characters."""
+"""Most characters of a body that `body_excerpt` returns for an error message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class RawAnswer:
 
     Attributes:
         status: The HTTP status, 100 to 599.
-        headers: Header values by lowercase name; of a repeated header, the last one.
+        headers: Header values by lowercase name. If a header occurs more than once, its last value.
         body: Bytes of the body, after content decoding and before any parsing.
     """
 
@@ -52,9 +52,10 @@ def decode_answer(body: bytes) -> Answer | None:
 
 
 def _invalid_paths(error: ValidationError) -> list[tuple[int | str, ...]]:
-    """Return the paths (keys and indices) of the JSON values that `error` calls invalid; of nested ones, the outermost.
+    """Return the paths (keys and indices) of the JSON values that `error` reports as invalid.
 
-    For a missing field, the path is that of the object that lacks the field.
+    If an invalid value lies inside another invalid value, only the path of the outer one is returned. For a missing
+    field, the path of the object that lacks the field is returned.
     """
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     paths = dict.fromkeys(
@@ -64,10 +65,10 @@ def _invalid_paths(error: ValidationError) -> list[tuple[int | str, ...]]:
 
 
 def _remove(data: dict[str, Any], path: tuple[int | str, ...]) -> None:
-    """Remove an invalid value from the JSON object `data`, at the `path` (keys and indices) of pydantic's error.
+    """Remove an invalid value from the JSON object `data`. Its `path` (keys and indices) is from pydantic's error.
 
-    If `data` has nothing at `path`, because pydantic converted a value before validating it, remove the innermost
-    existing value on the way along `path`.
+    Pydantic may convert a value before it validates it, so that `data` has nothing at `path`. Then follow `path` as far
+    as possible, and remove the value reached.
     """
     steps: list[tuple[Any, int | str]] = []
     node: Any = data
@@ -83,6 +84,6 @@ def _remove(data: dict[str, Any], path: tuple[int | str, ...]) -> None:
 
 
 def body_excerpt(body: bytes) -> str:
-    """Return the start of an HTTP body as one line of text, for an error message."""
+    """Return the start of an HTTP body as one line of text for an error message, 200 characters at most."""
     line = " ".join(body[: 4 * _EXCERPT_CHARS].decode("utf-8", "replace").split())
     return line if len(line) <= _EXCERPT_CHARS else line[: _EXCERPT_CHARS - 1] + "…"

@@ -1,8 +1,10 @@
 """Decides when to poll for a result, by how long earlier requests for similar analyses took. No I/O.
 
-After a poll that finds a request unfinished, the schedule considers the earlier similar requests that took longer than
-the present age of the request. The next poll comes at the age at which about a fifth of them were finished. Until
-enough completion times are known, delays grow from 0.2 s to 2 s; for requests older than 40 s, they grow up to 10 s.
+Suppose that a poll finds a request unfinished. The schedule considers those earlier, similar requests that took longer
+than the request has taken so far. The next poll comes at the age at which about a fifth of them were finished.
+
+While too few completion times are known, delays grow with each poll, from 0.2 s to 2 s. If a request is older than
+40 s, its delays grow further with its age, up to 10 s.
 """
 
 from __future__ import annotations
@@ -14,46 +16,53 @@ from typing import Final
 from lightmeter.wire.constants import RESULT_LIFETIME_S
 
 _FIRST_S: Final = 0.2
-_FACTOR: Final = 1.6
-_MAX_S: Final = 2.0
-"""First delay, the factor by which it grows with each poll, and the longest delay; the delays are in seconds.
+"""Seconds before the first poll, while too few completion times are known. A local service needs less than 1 s."""
 
-A local service needs less than a second; other services recommend polls every 2 s.
-"""
+_FACTOR: Final = 1.6
+"""Factor by which the delay grows with each poll, while too few completion times are known."""
+
+_MAX_S: Final = 2.0
+"""Seconds up to which the delay grows by `_FACTOR`. Services other than local ones recommend polls every 2 s."""
 
 _MAX_GROWTHS: Final = 200
-"""Delays grow at most so many times: a float overflows after some 1,500."""
+"""Most times that `_FACTOR` is applied: after some 1,500 times, a float would overflow."""
 
 _AGED_SHARE: Final = 0.05
+"""Least delay as a fraction of the request's age, while too few completion times are known: old requests can wait."""
+
 _AGED_MAX_S: Final = 10.0
-"""Old requests are polled rarely: a delay is at least this share of the request's age, or so many seconds if less."""
+"""Most seconds of the least delay that `_AGED_SHARE` demands."""
 
 _MIN_SAMPLES: Final = 8
-"""Completion times of a kind and size that are needed before the schedule uses them."""
+"""Number of completion times, of one kind and size of requests, from which on the schedule uses them."""
 
 _MAX_SAMPLES: Final = 128
-"""Completion times that are stored for each kind and size."""
+"""Number of latest completion times that are kept for each kind and size of requests."""
 
 _CHANCE: Final = 0.22
-"""Growth of the probability of being done from one poll to the next, 0 to 1."""
+"""Probability, 0 to 1, with which the next poll should find a request finished that this poll found unfinished."""
 
 _OVERDUE_SHARE: Final = 0.15
-"""Delay, as a share of its age, for a request that takes longer than all stored times."""
+"""Delay as a fraction of the request's age, if the request takes longer than all earlier ones."""
 
 _MIN_SHARE: Final = 0.04
+"""Least delay that is chosen by completion times, as a fraction of the request's age."""
+
 _MIN_DELAY_S: Final = 0.1
+"""Least delay that is chosen by completion times, in seconds."""
+
 _LONGEST_DELAY_S: Final = 600.0
-"""A learned delay is at least this share of the age and so many seconds; no delay is longer than the last figure."""
+"""Longest delay before any poll, in seconds."""
 
 _RESTART_GAP_S: Final = 0.02
-"""Seconds between the first polls of requests that an earlier run left: 50 per second."""
+"""Seconds between the first polls for two requests that an earlier process left unanswered: 50 polls per second."""
 
 
 class PollSchedule:
     """Decides how long to wait between polls for the results of requests, and learns how long requests take.
 
     Args:
-        deadline_s: Age of a request, in seconds, at which its polls end; by default 24 h, when results expire.
+        deadline_s: Age in seconds at which a request is no longer polled for; by default 24 h, when results expire.
     """
 
     def __init__(self, deadline_s: float = RESULT_LIFETIME_S) -> None:
@@ -79,7 +88,10 @@ class PollSchedule:
         return max(0.0, min(delay_s, self.deadline_s - age_s))
 
     def on_done(self, kind: str, size: int, pending_s: float, done_s: float) -> None:
-        """Store how long a request took, for later delays: the mean of `pending_s` and `done_s`.
+        """Store how long a request took, so that later delays can be chosen by it.
+
+        The request finished between two polls, so the mean of `pending_s` and `done_s` is stored. Nothing is stored if
+        `pending_s` is greater than `done_s`.
 
         Args:
             kind: Any text that distinguishes quick from slow requests, such as `image` or `video`.
@@ -94,17 +106,19 @@ class PollSchedule:
     def resumed_poll_delay(self, position: int) -> float:
         """Return the seconds to wait before the first poll of a request that an earlier process left unanswered.
 
-        All requests left by that process are due at once, so their polls are spread over time: 50 per second for up to
-        30,000 requests. `position` is the request's number among them, from 0. No request waits over ten minutes.
+        All requests left by that process are due at once, so their first polls are spread over time: 50 per second, and
+        more if there are over 30,000 requests, so that none waits longer than ten minutes. `position` is the request's
+        number among these requests, from 0.
         """
         return (position * _RESTART_GAP_S) % _LONGEST_DELAY_S
 
 
 def _learned_delay(times: list[float], age_s: float) -> float:
-    """Return the seconds until the next poll of a request that is unfinished at the age of `age_s` seconds.
+    """Return the seconds until the next poll for a request that is unfinished at the age of `age_s` seconds.
 
-    The next poll comes when about a fifth of the earlier requests that took longer than `age_s` were finished. `times`
-    are the sorted seconds that earlier requests of the same kind and about the same number of pictures took.
+    `times` are the seconds, in ascending order, that earlier requests of the same kind and about the same size took.
+    Consider only the times longer than `age_s`. The poll comes at the age that about a fifth of them do not exceed. If
+    no time is longer, the delay is 15 % of `age_s`.
     """
     done = bisect_right(times, age_s)
     longer = len(times) - done
@@ -117,5 +131,5 @@ def _learned_delay(times: list[float], age_s: float) -> float:
 
 
 def _sample_key(kind: str, size: int) -> tuple[str, int]:
-    """Return a key that similar requests share: those of the same `kind` and of sizes within a factor of two."""
+    """Return a key that similar requests share: requests of the same `kind`, with sizes within a factor of two."""
     return kind, max(1, size).bit_length()

@@ -1,4 +1,4 @@
-"""Builds the JSON bodies of a run's requests; encodes the options, equal in all bodies, only once. Without I/O."""
+"""Builds the JSON bodies of a run's requests. All bodies have the same options, which are encoded only once. No I/O."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RequestBodyBuilder:
         self._tail = b"," + encode_json(wire)[1:] if wire else b"}"
 
     def for_urls(self, urls: Sequence[str]) -> bytes:
-        """Return the JSON body of a request for these URLs, at least one.
+        """Return the JSON body of a request for the images and videos at `urls`; there must be at least one URL.
 
         Raises:
             UsageError: a URL holds half a surrogate pair, which JSON cannot represent.
@@ -32,9 +32,9 @@ class RequestBodyBuilder:
         return b'{"url":' + _one_or_list(urls) + self._tail
 
     def for_files(self, contents: Sequence[str], names: Sequence[str]) -> bytes:
-        """Return the JSON body of a request for files, at least one.
+        """Return the JSON body of a request that contains files; there must be at least one.
 
-        `contents` are the contents of the files in base64, `names` their names in the same order.
+        `contents` are the contents of the files in base64; `names` are their names, in the order of `contents`.
 
         Raises:
             UsageError: a name holds half a surrogate pair, which JSON cannot represent.
@@ -47,10 +47,10 @@ def _one_or_list(texts: Sequence[str]) -> bytes:
 
 
 def encode_json(value: object) -> bytes:
-    """Return a value as JSON.
+    """Return a value as JSON in UTF-8.
 
     Raises:
-        UsageError: a text in the value holds half a surrogate pair, as broken file names do.
+        UsageError: a text in the value holds half a surrogate pair, as some invalid file names do.
     """
     try:
         return orjson.dumps(value)

@@ -1,8 +1,9 @@
 """Divides a service's rate limit between the processes of one machine that use the same API key.
 
-Each process locks a small file of its own, writes what its rate limiter has learned into it, and regularly reads the
-files of the other processes. When a process ends, even by a crash, the system releases its lock. The other processes
-notice the released lock and divide that process's share. The last learned limit is saved for later processes.
+Each process locks a small file of its own, writes what its rate limiter has learned into this file, and regularly reads
+the files of the other processes. When a process ends, even by a crash, the operating system releases its lock. The
+other processes notice that, and divide the share of the ended process between themselves. Each process also saves the
+limit that it has learned, for processes that start later.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from lightmeter.atomic import write_bytes
 from lightmeter.client.base_url import canonical_base_url
 
 STATE_MAX_AGE_S: Final = 7 * 86_400.0
-"""Seconds after which a saved state is ignored: limits change with plans and prices."""
+"""Age in seconds from which on a saved rate limit is ignored: limits change with the service's plans and prices."""
 
 _LAST_STATE_FILE: Final = "last.json"
 _MEMBER_SUFFIX: Final = ".member"
 _MEMBER_BYTES: Final = 512
-"""Fixed length of a member's file, in bytes: it is overwritten by a single write."""
+"""Fixed length in bytes of the file of each process, so that a single write replaces its whole content."""
 
 
 class SharedLimitMember:
-    """Exchanges learned rate limits between this process and others that use the same API key, by small files."""
+    """Exchanges learned rate limits, by small files, between this process and others that use the same API key."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -47,7 +48,10 @@ class SharedLimitMember:
         return [found for path in others if (found := _read_member(path)) is not None]
 
     def load_last_state(self, now: float) -> dict[str, float]:
-        """Return the rate limit saved last; empty if none was saved in the seven days before `now` (epoch seconds)."""
+        """Return the rate limit that was saved last, with the keys of `AdaptiveLimiter.state`.
+
+        The result is empty if none was saved in the seven days before `now` (seconds since the epoch).
+        """
         try:
             saved = json.loads((self._folder / _LAST_STATE_FILE).read_bytes())
             return _numbers(saved["state"]) if 0 <= now - saved["at"] < STATE_MAX_AGE_S else {}
@@ -55,7 +59,10 @@ class SharedLimitMember:
             return {}
 
     def save_last_state(self, state: Mapping[str, float], now: float) -> None:
-        """Save a learned rate limit (`AdaptiveLimiter.state`) for later processes; `now`: seconds since the epoch."""
+        """Save a learned rate limit (`AdaptiveLimiter.state`) for later processes, unless `state` is empty.
+
+        `now` is the present time in seconds since the epoch. A failure to write the file is ignored.
+        """
         if state:
             with suppress(OSError):  # (useful, but no reason to fail)
                 write_bytes(self._folder / _LAST_STATE_FILE, json.dumps({"state": dict(state), "at": now}).encode())
@@ -68,7 +75,10 @@ class SharedLimitMember:
 
 
 def _read_member(path: Path) -> dict[str, float] | None:
-    """Return the learned limit in another process's file; remove the file and return None if that process has ended."""
+    """Return the learned limit in another process's file, empty if it cannot be read at this moment.
+
+    If the process has ended, remove its file and return None.
+    """
     try:
         file = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -88,7 +98,10 @@ def _read_member(path: Path) -> dict[str, float] | None:
 
 
 def _numbers(value: Any) -> dict[str, float]:
-    """Return the numbers in a decoded JSON object by name; drop other values, which other versions may have stored."""
+    """Return the numbers in a decoded JSON object, by name.
+
+    Values of other types are dropped: another version of lightmeter may have stored them.
+    """
     pairs = value.items() if isinstance(value, dict) else ()
     return {name: float(number) for name, number in pairs if isinstance(number, int | float)}
 
@@ -97,7 +110,8 @@ def _numbers(value: Any) -> dict[str, float]:
 def join_shared_limit(folder: Path, base_url: str, api_key: str) -> Iterator[SharedLimitMember]:
     """Share learned rate limits with other processes that use `api_key` at `base_url`, during a `with` block.
 
-    Other spellings of the URL count as the same service. The key is not stored.
+    Yield the object that exchanges the limits. Different spellings of one base URL count as the same service. The key
+    is not stored.
 
     Args:
         folder: The folder in which lightmeter keeps files that processes share.

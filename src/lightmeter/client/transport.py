@@ -33,10 +33,13 @@ PROXY_FROM_ENVIRONMENT: Final = "environment"
 """Value of `proxy` that selects the proxy named by HTTPS_PROXY or HTTP_PROXY, unless NO_PROXY excludes the service."""
 
 _MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
-"""Largest answer body that is read, in bytes after content decoding; one asset usually takes some 6 KB."""
+"""Most bytes of an answer's body after content decoding; a longer body raises `OutcomeUnknown`.
+
+One asset usually takes some 6 KB.
+"""
 
 _KEEP_ALIVE_S: Final = 1.5
-"""Seconds for which an idle connection is reused.
+"""Seconds for which an idle connection is kept open for the next request.
 
 If the server closes an idle connection just as a POST is sent over it, the outcome is unknown. Common servers close
 idle connections after 2 s (gunicorn), 5 s (uvicorn, node) or 75 s (nginx). A new handshake costs less than credits that
@@ -44,19 +47,25 @@ stay reserved for a request with an unknown outcome.
 """
 
 _PIECE_BYTES: Final = 256 * 1024
-"""Bodies longer than this are written in pieces of this size, so that the event loop stays responsive."""
+"""Request bodies of more bytes than this are sent in pieces of this size, so that the event loop stays responsive."""
 
 _CONNECT_MARGIN_S: Final = 0.25
-"""Seconds by which the connect timeout precedes the total one: only the former proves that nothing was sent."""
+"""Seconds added to the time limit of a whole exchange, so that the time limit for connecting always expires first.
+
+Only the time limit for connecting proves that nothing was sent.
+"""
 
 _NOTHING_SENT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
-"""Exceptions that aiohttp raises only before it writes a request: while it waits for, or opens, a connection."""
+"""Exceptions that aiohttp raises only before it writes a request: when it waits for a free connection or opens one."""
 
 _STALL_S: Final = 1.0
-"""A timer that fires this many seconds late shows that the process was suspended or starved of processor time."""
+"""If a timer fires more than this many seconds late, the process was suspended or got too little processor time."""
 
 _AFTER_STALL_S: Final = 5.0
-"""Seconds granted after such a stall, so that answers which arrived meanwhile are read from their sockets first."""
+"""Seconds by which a time limit is extended if its timer fires more than `_STALL_S` seconds late.
+
+Answers that arrived in the meantime are then read from their sockets before the time limit expires.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +73,9 @@ class Timeouts:
     """Time limits of one HTTP exchange, in seconds, each above 0.
 
     Attributes:
-        connect_s: For opening a connection, TLS handshake included; if it runs out, nothing was sent.
-        read_s: For the next bytes of an answer; the service sends none while it analyses an image.
-        total_s: For the whole exchange, from the wait for a free connection to the last byte of the answer.
+        connect_s: Limit for opening a connection, including the TLS handshake. When it expires, nothing was sent.
+        read_s: Limit for the next bytes of an answer to arrive. The service sends nothing while it analyzes an image.
+        total_s: Limit for the whole exchange, from the wait for a free connection to the last byte of the answer.
     """
 
     connect_s: float = 10.0
@@ -76,17 +85,17 @@ class Timeouts:
 
 @asynccontextmanager
 async def _stall_tolerant_timeout(delay_s: float, message: str) -> AsyncIterator[Callable[[float], None]]:
-    """Raise `TimeoutError` if the block takes too long, like `asyncio.timeout`, but not because of a suspension.
+    """Raise `TimeoutError` if the `with` block takes too long, as `asyncio.timeout` does, but tolerate a suspension.
 
     When a suspended process (SIGSTOP, a sleeping laptop) continues, all timers expire at once, although the sockets may
-    hold unread answers. A timer that fires late is therefore renewed for a few seconds.
+    hold unread answers. So a time limit whose timer fires late is extended by a few seconds.
 
     Args:
         delay_s: Seconds that the block may take.
         message: Text of the `TimeoutError`.
 
     Yields:
-        A function that restarts the time limit: called with a number of seconds, it gives the block that many from now.
+        A function that restarts the time limit. Its argument is the number of seconds that the block may take from now.
     """
     loop = asyncio.get_running_loop()
     timer: asyncio.TimerHandle
@@ -134,11 +143,11 @@ class Transport:
 
     Args:
         base_url: Address of the service: http or https, with a host, and a path if it has one.
-        api_key: Key of the account, or None to send none.
+        api_key: API key of the account; with None, requests are sent without a key.
         timeouts: Time limits of an exchange; the defaults of `Timeouts` if None.
         connections: Maximum number of open connections; further requests wait for a free one before anything is sent.
         proxy: Address of an HTTP proxy, or `PROXY_FROM_ENVIRONMENT` to use the one that HTTPS_PROXY or HTTP_PROXY
-            names; None means none, whatever the environment says.
+            names. None means no proxy, even if the environment names one.
 
     Raises:
         SettingsError: the base URL, the key or the proxy is invalid.
@@ -201,8 +210,9 @@ class Transport:
         Raises:
             UsageError: the path or a header holds a character that is not allowed there; nothing was sent.
             Unreachable: no connection was made, so nothing was sent.
-            OutcomeUnknown: there is no complete answer: connection lost, too slow, too long, malformed.
-            RuntimeError: called outside `async with`: a bug of the caller.
+            OutcomeUnknown: no complete answer came: the connection was lost, or the answer was too slow, too long or
+                malformed.
+            RuntimeError: the method was called outside `async with`, which is a bug of the caller.
         """
         if self._session is None:
             raise RuntimeError("The transport is not open: use `async with`.")
@@ -240,12 +250,12 @@ class Transport:
         """Send one request and read its answer into `partial`, within the limits of time and size.
 
         Args:
-            session: The open connections to the service.
+            session: The open pool of connections to the service.
             method: `GET` or `POST`.
             url: The whole address.
             body: JSON, as bytes; None sends no body.
-            headers: All headers but those that every request of `session` has.
-            partial: Receives status, headers and body as they arrive, so that they remain after an error.
+            headers: The headers of this request; `session` adds those that all its requests have.
+            partial: Receives status, headers and body as they arrive, so that they are not lost if an error occurs.
         """
         limits = self._timeouts
         # aiohttp opens the connection within this time too; if that takes too long, its own error proves it.
@@ -338,7 +348,7 @@ def _proxy_url(proxy: str, service: URL) -> URL | None:
 
 
 def _check_key(key: SecretStr | None) -> None:
-    """Raise `SettingsError` for a key that no header may hold: a line break in it would add headers."""
+    """Raise `SettingsError` if the key is empty or cannot be part of a header; a line break would add headers."""
     text = "" if key is None else key.get_secret_value()
     if key is not None and not (text and text.isascii() and text.isprintable() and " " not in text):
         raise SettingsError("The API key is empty, or holds a space or a character that no key has.")

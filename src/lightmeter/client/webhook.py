@@ -1,4 +1,7 @@
-"""Posts JSON to the user's webhook: without redirects, proxy, cookies or key, and by default only to public hosts."""
+"""Posts JSON to the webhook that the user has configured.
+
+A post follows no redirect, uses no proxy and no cookies, and carries no API key. By default, the host must be public.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ from yarl import URL
 from lightmeter.public_addresses import is_public
 
 TIMEOUT_S: Final = 10.0
-"""Longest time for one delivery, from resolving the host to the status of the answer."""
+"""Most seconds for one delivery, from resolving the host to the status of the answer."""
 
 
 RESOLVE_TIMEOUT_S: Final = 2.0
-"""Longest time for which `is_webhook_forbidden` waits for the addresses of a host."""
+"""Most seconds for which `is_webhook_forbidden` waits for the IP addresses of a host; then it returns False."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +30,9 @@ class Delivery:
     """The outcome of one delivery to a webhook.
 
     Attributes:
-        problem: Why the webhook did not accept the JSON, as a clause without the URL, which may hold a secret; None if
-            it accepted the JSON.
-        may_repeat: Whether the webhook certainly did not accept the JSON, so that another try cannot deliver it twice.
+        problem: A clause that says why the webhook did not accept the JSON, or why no answer came; None if the webhook
+            accepted it. The clause does not name the URL, because the URL may hold a secret.
+        may_repeat: True if the webhook certainly did not accept the JSON: another try then cannot deliver it twice.
     """
 
     problem: str | None = None
@@ -37,7 +40,10 @@ class Delivery:
 
 
 async def is_webhook_forbidden(url: SecretStr) -> bool:
-    """Return whether all IP addresses of the host in a webhook's `url` are private; False if it has no address now."""
+    """Return whether all IP addresses of the host in a webhook's `url` are private.
+
+    Return False if the addresses of the host cannot be found now.
+    """
     host = URL(url.get_secret_value().strip()).host or ""
     try:
         async with asyncio.timeout(RESOLVE_TIMEOUT_S):
@@ -48,12 +54,15 @@ async def is_webhook_forbidden(url: SecretStr) -> bool:
 
 
 async def post_to_webhook(url: SecretStr, body: bytes, *, allow_private: bool) -> Delivery:
-    """Post JSON to a webhook once; any status 200 to 299 accepts it. Failures are returned, not raised.
+    """Post JSON to a webhook once, and return the outcome. Failures are returned, not raised.
+
+    A status from 200 to 299 means that the webhook accepted the JSON.
 
     Args:
         url: Address of the webhook.
         body: The JSON.
-        allow_private: Whether the host may be on this machine or in a private network.
+        allow_private: Whether the host may be on this machine or in a private network. If False, nothing is sent to
+            such a host.
     """
 
     def create_socket(address: tuple[Any, ...]) -> socket.socket:

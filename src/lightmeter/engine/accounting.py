@@ -1,7 +1,7 @@
 """Record every change of a run's credits: first in the journal, then in the run state.
 
-A request is in the journal before its first byte is sent, and an answer before any code interprets it. A *hold* is the
-highest price of a request: these credits are reserved until the charge of the request is known.
+A request is written to the journal before its first byte is sent. An answer is written to the journal before any code
+interprets it. A *hold* is the highest price of a request: these credits are reserved until its charge is known.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Accounting:
         return self._session.clock.now()
 
     async def hold(self, rows: Sequence[PendingRow], credits_: int) -> InFlightRequest | None:
-        """Reserve credits for a request with these rows, record it as being sent, and return it.
+        """Reserve credits for a request with these rows, record the request as being sent, and return the request.
 
         Return None if the budget of the run or of the API key has no room for the credits.
 
@@ -100,9 +100,9 @@ class Accounting:
             self._run_state.set_key_budget_exhausted(exhausted=False)
 
     async def record_resend(self, request: InFlightRequest) -> None:
-        """Record that an unanswered request is sent again; its price stays reserved.
+        """Record that an unanswered request is sent again to the embedded service; its price stays reserved.
 
-        The embedded service charges it once, by its idempotency key (the header Idempotency-Key, equal both times).
+        Both times, the request has the same header Idempotency-Key. So the embedded service charges it only once.
         """
         await self._session.journal.write(resend(request.submission_id, self._now()))
         self._run_state.move_rows("in_doubt", "pending", len(request.rows))
@@ -136,8 +136,8 @@ class Accounting:
     ) -> None:
         """Store an answer with its charge and the result of each row.
 
-        After a failure that cost nothing, the rows stay pending if they can be sent in another form: a batch as two
-        halves, or the content of an image instead of its URL.
+        If the answer reports a failure that cost nothing, the rows may be sent again in another form: a batch as two
+        halves, or the content of an image instead of its URL. Such rows stay pending.
 
         Args:
             request: The request that was answered.
@@ -161,9 +161,10 @@ class Accounting:
         await self._count_outcome(request, outcome)
 
     def _schedule_resend(self, request: InFlightRequest, classification: Classification) -> bool:
-        """Try to schedule the rows of a failed request that was free to be sent again: as two halves, or as an upload.
+        """Schedule the rows of a failed request to be sent again, as two halves or as an upload, if that is possible.
 
-        Return whether they will be sent again. `classification` is the verdict on the answer that reports the failure.
+        It is possible only after certain failures that cost nothing. Return whether the rows will be sent again.
+        `classification` is the verdict on the answer that reports the failure.
         """
         seqs, state = request.seqs, self._run_state
         free = WireAnswer(classification.data or {}).is_free
@@ -176,7 +177,7 @@ class Accounting:
     def recover_lost_answer(self, state: State, hold: int, rows: int) -> None:
         """Count the rows of a request as pending instead of in doubt, so that `record_answer` can count them.
 
-        For a request whose answer is in the journal, but was unreadable to the older lightmeter that stored it.
+        The answer of this request is in the journal. An older version of lightmeter stored it, but could not read it.
 
         Args:
             state: The state of the request in the journal.
@@ -188,7 +189,7 @@ class Accounting:
         self._run_state.move_rows("in_doubt", "pending", rows)
 
     async def count_stored_answer(self, request: InFlightRequest, raw: bytes) -> None:
-        """Record the charge and the result of each row from an answer whose bytes `raw` are in the journal already."""
+        """Record the charge and the result of each row from the answer `raw`, which is in the journal already."""
         outcome, note = self._interpret(request, raw, None)
         await self._session.journal.write(settle(request.submission_id, outcome, self._now(), note))
         await self._count_outcome(request, outcome)
@@ -198,8 +199,8 @@ class Accounting:
     ) -> tuple[AnswerOutcome, str | None]:
         """Return (what an answer says about charge and rows, a note on an unexpected charge or None).
 
-        Also learn prices from the answer, and whether the service names each asset by the URL that was sent. `raw` is
-        the body; `answer` is the body as a JSON object, or None if it is not parsed yet or is no JSON object.
+        Also learn two things from the answer: the prices, and whether the service names each asset by the URL that was
+        sent. `raw` is the body. `answer` is the body as a JSON object; None if it is not parsed yet or no JSON object.
         """
         outcome = outcome_of(raw, request.rows, request.hold, answer)
         if request.is_retry:
@@ -228,9 +229,9 @@ class Accounting:
         self._run_state.move_rows("pending", "ok", len(outcome.rows) - failed)
 
     async def record_refusal(self, request: InFlightRequest, refusal: Refusal) -> None:
-        """Record that the service refused a request without a charge; its rows fail if they cannot be sent again.
+        """Record that the service refused a request and charged nothing.
 
-        `refusal` holds the reason, and whether the rows can be sent again.
+        `refusal` holds the reason, and whether the rows can be sent again. If not, the rows fail.
         """
         await self._session.journal.write(record_refusal(request.submission_id, refusal, self._now()))
         await self._release_hold(request.hold)
@@ -240,7 +241,7 @@ class Accounting:
     async def revert_to_planned(self, request: InFlightRequest, event: Event, reason: str) -> None:
         """Record that a request had no effect: its rows are pending again.
 
-        `event` says whether it was not delivered or was throttled; `reason` is what happened, as a sentence.
+        `event` says why: the request was not delivered, or was throttled. `reason` is a sentence about what happened.
         """
         await self._session.journal.write(revert_to_planned(request.submission_id, event, reason, self._now()))
         await self._release_hold(request.hold)
@@ -260,9 +261,10 @@ class Accounting:
         self._run_state.move_rows("pending", "in_doubt", len(request.rows))
 
     async def fail_row(self, row: PendingRow, reason: str, error: str) -> None:
-        """Record that a row could not be sent; the row fails.
+        """Record that a row could not be sent, so that the row fails.
 
-        If the row would have been sent only to repeat the user's question (`--ask`), it keeps its first answer.
+        A row that has an answer, and was to be sent only to repeat the user's question (`--ask`), does not fail: it
+        keeps its first answer.
 
         Args:
             row: The row.
@@ -281,17 +283,19 @@ class Accounting:
         Args:
             hold: Credits that were reserved.
             paid: Credits that were charged.
-            rows: Number of rows of the request with the status `in_doubt`; 0 if the service reported a failure.
-            status: New status of these rows.
+            rows: Number of rows of the request that have the status `in_doubt`; 0 if the service had reported that the
+                request failed, because its rows then have the status `failed`.
+            status: New status of the rows that are in doubt.
         """
         await self._release_hold(hold, paid)
         self._run_state.move_rows("in_doubt", status, rows)
 
 
 def initial_name_reliability(db: sqlite.Connection, *, embedded: bool) -> NameReliability:
-    """Return what is known at a start of the run about the names in answers: whether each identifies its image.
+    """Return what is known, at a start of the run, about whether the names in answers identify the images.
 
-    It is known for the embedded service, or if the journal has an answer with a wrong name; else it is `UNKNOWN`.
+    For the embedded service, they do. If the journal has an answer with a wrong name, they do not. Otherwise the result
+    is `UNKNOWN`.
     """
     if embedded:
         return NameReliability.BATCHES_IDENTIFY

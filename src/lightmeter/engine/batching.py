@@ -1,13 +1,14 @@
 """Decide which rows of the manifest share a request (a batch). No input or output.
 
-Each video, each video frame and each local file has a request of its own. Images by URL may share a request. The batch
-size is 1 by default, because a service answers a single image at once, and a lost request then costs the price of one
-image. The size is larger if the service limits the number of *requests* per second. It is also larger if the service
-rounds the charge of each request up to whole credits, because the loss by rounding is then shared by several images.
-The price of one request stays under the user's cap (`max_at_risk`).
+Each video, each video frame and each local file has a request of its own. Images by URL may share a request. A request
+usually has one image, because a service answers a single image at once, and because a lost request then costs the price
+of only one image. There are two reasons for more images per request (`--batch-size auto`). First, the service may limit
+the number of *requests* per second. Second, it may round the charge of each request up to whole credits; then several
+images share the loss by rounding. The price of one request does not exceed the user's cap (`max_at_risk`).
 
-A batch that is refused as a whole is free. It is halved until the row that causes the refusal stands alone. One such
-row in a batch of n costs at most 2 · ⌈log2 n⌉ more requests and no credit.
+If the service refuses a batch as a whole, it charges nothing. The batch is then halved until the row that causes the
+refusal stands alone. For one such row in a batch of n rows, this takes at most 2 · ⌈log2 n⌉ more requests, which cost
+no more credits.
 """
 
 from __future__ import annotations
@@ -26,23 +27,30 @@ from lightmeter.pricing.price_learner import cheapest_batch
 from lightmeter.pricing.rates import Rounding
 
 MAX_AUTO_BATCH_SIZE: Final = 10
-"""Most images that `auto` puts into one request: public clients send this many; no limit is documented."""
+"""Most images that `--batch-size auto` puts into one request. Public clients send this many; no limit is documented."""
 
 MIN_ROWS_TO_LEARN_ROUNDING: Final = 50
-"""Least pending rows for which a batch is sent to learn the rounding of charges: it costs seconds, but no credits."""
+"""If at least this many rows are pending, a batch is sent to learn how the service rounds charges.
+
+The batch costs some seconds, but no additional credits.
+"""
 
 MIN_RUN_TIME_FOR_BATCHES_S: Final = 30.0
-"""Batches are used only if the rest of the run takes longer than this: their answers come seconds later, by polling."""
+"""Least duration of the rest of the run, in seconds, at which a limit on requests per second leads to batches.
+
+For a shorter rest, batches do not pay off: their answers come seconds later, by polling.
+"""
 
 _MILLI: Final = 1000
+"""Millicredits per credit."""
 
 PriceFunction = Callable[[Sequence[PendingRow]], int]
-"""Returns the upper price of rows as one request, in whole credits."""
+"""A function that returns the highest price, in whole credits, of one request with the given rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The rows of the manifest that one request contains; `hold` is the credits to reserve for the request."""
+    """The rows of the manifest that one request contains, and the number of credits to reserve for it (`hold`)."""
 
     rows: tuple[PendingRow, ...]
     hold: int
@@ -64,7 +72,7 @@ def auto_batch_size(
         rounding: Whether the service rounds charges up per image or per request; None while that is not known.
         requests_per_s: The learned limit on requests per second; None if none is known. Also None for a service that is
             merely slow, because larger batches would not make it faster.
-        unlimited_per_s: Requests per second that the run could send without that limit.
+        unlimited_per_s: Requests per second that the run could send if there were no such limit.
         rows_left: Rows that are pending.
         max_at_risk: Most credits in one request; None means no cap.
     """
@@ -87,13 +95,13 @@ class NameReliability(StrEnum):
     """What answers have shown about the names of their assets: whether each name identifies the image that was sent."""
 
     UNKNOWN = "unknown"
-    """There was no answer yet."""
+    """No answer has shown anything yet."""
     SINGLES_IDENTIFY = "singles_identify"
-    """The names of single images were those that were sent."""
+    """Answers to requests with one image named this image as it was named in the request."""
     BATCHES_IDENTIFY = "batches_identify"
-    """The names of all images of a batch were those that were sent."""
+    """An answer to a batch named each image as it was named in the request."""
     DO_NOT_IDENTIFY = "do_not_identify"
-    """A name did not identify its image."""
+    """In some answer, a name did not identify its image."""
 
 
 _TRANSITIONS: Final[dict[tuple[NameReliability, bool, bool], NameReliability]] = {
@@ -102,15 +110,16 @@ _TRANSITIONS: Final[dict[tuple[NameReliability, bool, bool], NameReliability]] =
     (NameReliability.UNKNOWN, True, True): NameReliability.BATCHES_IDENTIFY,
     (NameReliability.SINGLES_IDENTIFY, True, True): NameReliability.BATCHES_IDENTIFY,
 }
-"""State changes after an answer; any other combination changes nothing."""
+"""State changes after an answer. A combination that is not in this table changes nothing."""
 
 
 class NameReliabilityTracker:
     """Learns from answers whether several images may share one request.
 
     If an answer does not name its images, the results of a batch are paid for but useless. So images are sent one by
-    one until an answer repeats the name of its image; then one batch of two is tried, then any size is allowed.
-    After an answer with a wrong name, images are sent one by one for the rest of the run.
+    one until an answer repeats the name of its image. Then one batch of two images is tried. If its answer repeats both
+    names, any batch size is allowed. After an answer with a wrong name, images are sent one by one for the rest of the
+    run.
     """
 
     def __init__(self, reliability: NameReliability) -> None:
@@ -125,15 +134,15 @@ class NameReliabilityTracker:
         return 2 if self.reliability is NameReliability.SINGLES_IDENTIFY and not self._batches_under_way else 1
 
     def on_request_started(self, images: int) -> None:
-        """Record that a request with this number of images is now being sent or polled for."""
+        """Record that a request with this number of images is now being sent, or that its answer is now polled for."""
         self._batches_under_way += images > 1
 
     def on_request_ended(self, images: int) -> None:
-        """Record that a request with this number of images is no longer being sent, or no longer polled for."""
+        """Undo `on_request_started`: the request is no longer being sent, or its answer is no longer polled for."""
         self._batches_under_way -= images > 1
 
     def on_answer(self, images: int, *, identified: bool) -> None:
-        """Learn from the answer to a request with this number of images whether names identify images.
+        """Learn from the answer to a request whether the names in answers identify images.
 
         Args:
             images: The number of images in the request.
@@ -153,7 +162,7 @@ class Bisection:
 
     @property
     def has_pending_halves(self) -> bool:
-        """Whether some row of a refused batch must still be sent again, or its answer is not known yet."""
+        """Whether some row of a refused batch still has to be sent again, or was sent again and has no answer yet."""
         return bool(self._halves)
 
     def on_batch_refused(self, seqs: Sequence[int]) -> bool:
@@ -169,7 +178,7 @@ class Bisection:
         return True
 
     def on_batch_accepted(self, seqs: Iterable[int]) -> None:
-        """Stop treating the rows (`seqs`) of an accepted request as parts of a refused batch."""
+        """Forget that the rows `seqs` were in a refused batch: a request with them was accepted."""
         for seq in seqs:
             self._halves.pop(seq, None)
 
@@ -184,15 +193,16 @@ def group_into_batches(
     price: PriceFunction,
     bisection: Bisection,
 ) -> Iterator[Batch]:
-    """Yield batches of rows, nearly in their order; read no more rows than the next batch needs.
+    """Yield batches of rows; read no more of `rows` than the next batch needs.
 
+    Batches come in the order of the rows, but a video or file overtakes images that wait for their batch to be full.
     Rows with the same URL do not share a request, because a service may return only one result for both.
 
     Args:
         rows: The pending rows.
-        batch_size: Returns the most images in the next request; called for each batch, because the number changes.
-        price: Returns the most credits that rows cost as one request.
-        bisection: Rows of refused batches; each half has a request of its own.
+        batch_size: Returns the most images for the next request. It is called for each batch, as the number changes.
+        price: Returns the most credits that one request with given rows costs.
+        bisection: Knows the rows of refused batches; each half of such a batch becomes a batch of its own.
     """
     waiting: dict[str, PendingRow] = {}
     size = 0
@@ -226,12 +236,14 @@ def _priced(rows: Sequence[PendingRow], price: PriceFunction) -> Batch:
 
 
 def trim_batch(batch: Batch, max_credits: int | None, price: PriceFunction) -> Batch | None:
-    """Return the batch cut to as many of its first rows as `max_credits` pay for; None if the first row costs more.
+    """Return a batch of the first rows of `batch`, as many as `max_credits` pay for.
+
+    Return None if the first row alone costs more than `max_credits`.
 
     Args:
         batch: The batch; rows that are cut off stay pending.
         max_credits: Most credits to reserve; None means no limit.
-        price: Returns the most credits that rows cost as one request; never less when rows are added.
+        price: Returns the most credits that one request with given rows costs. More rows never cost less.
     """
     if max_credits is None or batch.hold <= max_credits:
         return batch

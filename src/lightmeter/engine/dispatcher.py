@@ -1,8 +1,8 @@
 """Send pending rows as requests once the rate limit, the budget and the cap on credits at risk allow it.
 
-The upper price of a request is computed right before it is sent, from all charges known by then. A batch that is too
-large for the budget or the cap is trimmed; the rows cut off stay pending. The credits of a request are at risk until
-the service answers: a request that gets no answer may have been charged, and its results are lost.
+The highest price of a request is computed right before the request is sent, from all charges known by then. A batch
+that is too large for the budget or the cap is trimmed; the rows cut off stay pending. The credits of a request are at
+risk until the service answers: a request that gets no answer may have been charged, and its results are lost.
 """
 
 from __future__ import annotations
@@ -28,16 +28,26 @@ from lightmeter.pricing.estimate import FrameRange
 from lightmeter.pricing.rates import Rounding
 
 MAX_UNRESOLVED_SHARE: Final = 0.02
-"""Share of the budget that lost requests may have cost. Above it, they are resolved before more rows are sent."""
+"""If requests without an answer may have cost this fraction of the budget, the run stops sending for the moment.
+
+It sends more rows once it has found out what these requests cost.
+"""
 
 EXPOSURE_GROWTH: Final = 4
-"""Credits that may be reserved for each credit charged so far, so that a wrong price is noticed early."""
+"""Most credits that may be reserved per credit charged so far, while prices are uncertain.
+
+So answers show a wrong price early.
+"""
 
 AMPLE_BUDGET_FACTOR: Final = 10
-"""If the budget left is this many times the credits reserved, an unexpected price does no harm: no slow start."""
+"""If the rest of the budget is at least this many times the reserved credits, `EXPOSURE_GROWTH` does not apply.
+
+An unexpected price does no harm then.
+"""
 
 LAST_REQUESTS: Final = 8
-"""If the budget has room for fewer requests than this, they are sent one at a time."""
+"""If the rest of the budget pays for fewer requests than this, the last requests are sent one at a time."""
+
 
 _IMAGE: Final = PendingRow(0, "", None, "image", 1)
 
@@ -45,8 +55,8 @@ _IMAGE: Final = PendingRow(0, "", None, "image", 1)
 class Dispatcher:
     """Sends the pending rows of a run to the service, within rate limit, budget and the cap on credits at risk.
 
-    Credits at risk are those of requests that were sent and have no answer of any kind yet: a power cut could lose
-    their answers. The option `max_at_risk` is the cap.
+    Credits at risk are those reserved for requests that were sent and have no answer of any kind yet: a power cut could
+    lose the answers. The option `max_at_risk` is the cap.
     """
 
     def __init__(
@@ -65,8 +75,8 @@ class Dispatcher:
         """Send the pending rows in places `first` to `last` of the send order; return the number of requests sent.
 
         Places count from 0; both are included. Return early when the run stops, or when the caller must first find out
-        what requests without an answer cost. With the option `sample`, return also when the budget is too small for the
-        next row: a cheaper row further on would make the sample depend on prices.
+        what requests without an answer cost. If the option `sample` is not `order`, also return early when the budget
+        is too small for the next row: to send a cheaper row instead would make the sample depend on prices.
         """
         sent = await self._send_first_image(first, last)
         sent += await self._send_pending(first, last)
@@ -81,11 +91,11 @@ class Dispatcher:
             return await self._send_all(batches)
 
     async def dispatch_retries(self, first: int, last: int) -> int:
-        """Repeat the user's question (`--ask`) for rows `first` to `last` of the send order whose answer is not valid.
+        """Repeat the user's question (`--ask`) for rows whose answer is not valid; return the number of requests sent.
 
-        Places count from 0; both are included. Each row has a request of its own, because the prompt names the error in
-        the row's first answer. Return the number of requests sent. Return early when the run stops, or when the caller
-        must first find out what requests without an answer cost.
+        Only rows in places `first` to `last` of the send order count; places count from 0, and both are included. Each
+        row has a request of its own, because the prompt names the error in the row's first answer. Return early when
+        the run stops, or when the caller must first find out what requests without an answer cost.
         """
         with open_read_only(self._session.out) as db:
             rows = waiting_retries(db, first, last)
@@ -133,8 +143,8 @@ class Dispatcher:
     async def _send_first_image(self, first: int, last: int) -> int:
         """If the price must be learned, send one image to learn the price; return the number of requests sent, 0 or 1.
 
-        It is the first pending image in places `first` to `last` of the send order, both included. After sending it,
-        wait until no request is in flight.
+        The image is the first pending one in places `first` to `last` of the send order, both included. After it was
+        sent, wait until no request is in flight.
         """
         if not self._prices.must_learn_price:
             return 0
@@ -185,16 +195,16 @@ class Dispatcher:
         return size
 
     async def _admit(self, batch: Batch) -> Batch | None:
-        """Wait until a batch may be sent; return it trimmed to the budget and to `max_at_risk`.
+        """Wait until a batch may be sent; return the batch, trimmed to the budget and to `max_at_risk`.
 
-        Return None if the run stops, if the first row alone exceeds one of the two limits, or if the engine must first
-        find out what unanswered requests cost.
+        Return None if the run stops, if the first row alone exceeds the budget or `max_at_risk`, or if the engine must
+        first find out what unanswered requests cost.
         """
         within_cap = await self._trim_to_risk_cap(batch)
         return None if within_cap is None else await self._wait_for_room(within_cap)
 
     async def _wait_for_room(self, batch: Batch) -> Batch | None:
-        """Wait until a batch that costs at most `max_at_risk` may be sent; return it trimmed to the budget.
+        """Wait until a batch that costs at most `max_at_risk` may be sent; return the batch, trimmed to the budget.
 
         Return None if the run stops, if the first row alone exceeds the budget, or if the engine must first find out
         what unanswered requests cost.
@@ -230,8 +240,8 @@ class Dispatcher:
     def _must_wait_for_others(self, batch: Batch) -> bool:
         """Whether a batch may be sent only after requests in flight have ended.
 
-        Then either it must be the only request in flight (`_must_leave_alone`), or prices are too uncertain to reserve
-        more credits (`_exposure_allows`).
+        There are two reasons: the batch must be the only request in flight (`_must_leave_alone`), or prices are too
+        uncertain to reserve more credits (`_exposure_allows`).
         """
         polled = self._run_state.polls_outstanding > 0
         if self._must_leave_alone(batch) and (self._sending or (polled and self._must_learn_price_of(batch))):
@@ -239,10 +249,10 @@ class Dispatcher:
         return self._requests_outstanding() and not self._exposure_allows(batch)
 
     async def _trim_to_risk_cap(self, batch: Batch) -> Batch | None:
-        """Return the first rows of a batch that cost at most `max_at_risk` credits together; None if there are none.
+        """Return a batch of as many first rows as `max_at_risk` credits pay for; None if no row may be sent.
 
-        Mark the first row as over budget if it alone costs more. In a run with a budget, mark all rows if one of them
-        has no upper price, such as a video of unknown length.
+        If the first row alone costs more, mark it as over budget. If the run has a budget, and a row has no highest
+        price (such as a video of unknown length), mark all rows of the batch as over budget.
         """
         if self._run_state.budget is not None and any(row.frames_high is None for row in batch.rows):
             await self._mark_over_caps(batch.rows, "no_bound")
@@ -263,9 +273,9 @@ class Dispatcher:
     def _must_leave_alone(self, batch: Batch) -> bool:
         """Whether a batch may be sent only while no other request is in flight.
 
-        If its answer is lost, the balance of the account then proves whether the request was charged. A batch must be
-        alone if its price must be learned, if the budget pays for few more requests, or if requests without an answer
-        may have cost `MAX_UNRESOLVED_SHARE` of the budget. With the option `careful`, each batch must be alone.
+        If the answer to such a batch is lost, the balance of the account proves whether the batch was charged. A batch
+        must be alone if its price must be learned, if the budget pays for few more requests, or if requests without an
+        answer may have cost `MAX_UNRESOLVED_SHARE` of the budget. With the option `careful`, each batch must be alone.
         """
         state = self._run_state
         if self._session.endpoint.embedded:  # it honors idempotency keys, and its prices are known
@@ -277,16 +287,19 @@ class Dispatcher:
         return self._options.careful or ending or much_lost or self._must_learn_price_of(batch)
 
     def _must_learn_price_of(self, batch: Batch) -> bool:
-        """Whether the price of a batch must be learned; repeats of a question (`--ask`) have a price of their own."""
+        """Whether the price of a batch is unknown and must be learned.
+
+        A request that repeats a question (`--ask`) has another price than other requests, which is learned separately.
+        """
         is_retry = batch.rows[0].retry is not None
         return self._prices.must_learn_retry_price if is_retry else self._prices.must_learn_price
 
     def _exposure_allows(self, batch: Batch) -> bool:
         """Whether a batch may be sent now, in view of the credits that are reserved while prices are uncertain.
 
-        Always true if there is no budget, or if prices are certain. Otherwise the reserved credits, including those of
-        the batch, must be few compared with the credits paid or with the rest of the budget. So answers can show that
-        prices are higher than planned before the budget is spent.
+        If there is no budget, or if prices are certain, the result is true. Otherwise the reserved credits, including
+        those of the batch, must be few compared with the credits paid or with the rest of the budget. So, if prices are
+        higher than planned, answers show it before the budget is spent.
         """
         free, exposure = self._run_state.budget_left, self._run_state.exposure + batch.hold
         if free is None or self._prices.trusted:

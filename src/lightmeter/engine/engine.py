@@ -1,7 +1,7 @@
 """Send the pending rows of a run and collect their answers: never over budget, never paid twice.
 
-The engine works in this order: it collects the answers of requests that an earlier process left, resolves
-requests with an unknown outcome, and only then sends new ones. The objects that do this share a `RunState`.
+The engine works in this order: it collects the answers to requests that an earlier process left, finds out whether
+requests with an unknown outcome were charged, and only then sends new requests. Its parts share a `RunState`.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ from lightmeter.planning.progress import Progress
 from lightmeter.tables.gc_control import collector_eased
 
 MAX_RESENDS: Final = 2
-"""Most times that one start sends lost requests to the embedded service again; after that the user must act."""
+"""Most times that a run, at its end, sends lost requests to the embedded service again; then they stay in doubt."""
 
 SeqRange = tuple[int, int]
-"""The first and the last place of a range of rows in the order in which they are sent (manifest order by default)."""
+"""(First place, last place) of a range of rows. Places count in the order of sending, by default manifest order."""
 
 ALL_ROWS: SeqRange = (0, 1 << 62)
 
@@ -96,7 +96,7 @@ class Engine:
         return self.run_state.progress(self.session.clock.monotonic())
 
     async def poll(self) -> None:
-        """Poll the service for answers until cancelled. An internal error, such as a full disk, stops the run."""
+        """Poll the service for answers until cancelled; let an internal error, such as a full disk, stop the run."""
         try:
             await self._poller.poll_forever()
         except Exception as error:  # noqa: BLE001 (whatever it is: it is raised once all requests have ended)
@@ -124,9 +124,9 @@ class Engine:
             self._reload_counts()
 
     async def _requeue_rows_lost_earlier(self, allowance: int) -> None:
-        """Make rows pending again whose requests got no answer in an earlier run of the folder.
+        """Make rows pending again if their requests got no answer in an earlier run of the folder.
 
-        Those requests may have been charged. The rows may cost at most `allowance` credits together.
+        Those requests may have been charged. The rows made pending may cost at most `allowance` credits together.
         """
         seqs = []
         with open_read_only(self.session.out) as db:
@@ -150,18 +150,18 @@ class Engine:
     async def _wait_for_polls(self) -> None:
         """Wait until no answer is polled for any more, or polling must stop (`RunState.cannot_poll`).
 
-        Then raise the internal error, such as a full disk, that stopped the run, if there is one.
+        If an internal error stopped the run, such as a full disk, raise it then.
         """
         while self.run_state.polls_outstanding and not self.run_state.cannot_poll:
             await self.run_state.wait_for_change()
         self.run_state.raise_internal_error()
 
     async def wait_until_idle(self) -> None:
-        """Wait until no request is in flight, whatever its outcome."""
+        """Wait until no request is in flight; raise no error, whatever the outcome of the requests."""
         await self._dispatcher.wait_until_idle()
 
     async def _wait_for_requests(self) -> None:
-        """Wait until no request is in flight; then raise the internal error that stopped the run, if there is one."""
+        """Wait until no request is in flight. If an internal error stopped the run, raise it then."""
         await self.wait_until_idle()
         self.run_state.raise_internal_error()
 
@@ -182,7 +182,7 @@ class Engine:
     async def spend_while_planning(self, planning: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine that plans rows, and send rows as soon as they are planned (`--stream`).
 
-        Return when all rows are planned and sent, or when nothing more may be sent; planning is then cancelled.
+        Return when all rows are planned and sent. If nothing more may be sent, cancel the planning and return, too.
         """
         self.run_state.enter_phase("running")
         self.run_state.start_planning()
@@ -210,9 +210,9 @@ class Engine:
                 first = last + 1
 
     async def _resolve_if_required(self) -> bool:
-        """Find out what unanswered requests cost, if the next request may not be sent before; stop the run on failure.
+        """Find out what unanswered requests cost, if this must be known before the next request is sent.
 
-        Return False if nothing had to be found out.
+        Stop the run if this cannot be found out. Return whether it had to be found out.
         """
         if not self.run_state.must_resolve:
             return False
@@ -226,8 +226,8 @@ class Engine:
     async def finish(self) -> None:
         """Wait for all answers, and find out what lost requests cost.
 
-        Then repeat the user's question (`--ask`) for rows with an invalid answer, and mark the rows that the budget
-        does not pay for.
+        Then repeat the user's question (`--ask`) for rows with an invalid answer. At last, mark the rows that the
+        budget does not pay for.
         """
         state, embedded = self.run_state, self.session.endpoint.embedded
         await self._drain()
@@ -255,7 +255,7 @@ class Engine:
         """Repeat the user's question (`--ask`) once for each invalid answer, with the error in the prompt.
 
         Each start of the run validates the stored first answers again. The journal records each repeated question, so
-        it is sent only once.
+        that no later start repeats it again.
         """
         state, options = self.run_state, self.session.header.options
         ask = options.ask
@@ -283,13 +283,13 @@ class Engine:
             await self.session.journal.write(set_retry_obstacle(self._limit_reached(), *self._rows))
 
     def _limit_reached(self) -> str:
-        """Return which credits ran out: `no_credits` (of the account), `key_budget`, or `budget` (of the run)."""
+        """Return what limits the run: `no_credits` (the account's balance), `key_budget`, or `budget` (the run's)."""
         if isinstance(self.run_state.stop_reason, OutOfCredits):
             return "no_credits"
         return "budget" if self.session.key_budget is None or not self.run_state.key_budget_exhausted else "key_budget"
 
     async def _mark_unaffordable_rows(self) -> None:
-        """Give rows still pending the status `over_budget`, if only a limit on credits prevents sending them."""
+        """Mark pending rows as `over_budget` and stop the run, if only a limit on credits prevents sending the rows."""
         state = self.run_state
         no_credits = isinstance(state.stop_reason, OutOfCredits)
         if state.stopping.is_set() and not no_credits:
@@ -342,7 +342,7 @@ async def open_engine(session: Session, rows: SeqRange = ALL_ROWS, *, pay_again:
     Args:
         session: The open run.
         rows: Places (from 0) of the first and the last row to send, in the send order.
-        pay_again: Most credits that may be spent to send requests again that may have been charged already.
+        pay_again: Most credits for sending rows again whose earlier requests may have been charged; 0 sends none again.
 
     Raises:
         AccessDenied: the key is wrong; this is checked first, because it is free.

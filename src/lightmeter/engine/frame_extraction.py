@@ -22,15 +22,15 @@ from lightmeter.prechecks.url_probe import UrlProber
 from lightmeter.tempdirs import LockedTempDir
 
 _MAX_VIDEOS: Final = 8
-"""Videos whose frames are on disk at the same time."""
+"""Most videos whose extracted frames are kept on disk at the same time."""
 
 _SLICE_FRAMES: Final = 16
 
 
 class FrameExtractor:
-    """Returns the frames that a run sends in place of videos. All frames of a video come from one download.
+    """Returns the frames that a run sends in place of videos.
 
-    A video must have the same content as when its frames were chosen.
+    A video is downloaded once for all its frames. Its content must be the same as when the frames were chosen.
 
     Args:
         out: The folder of the run.
@@ -44,7 +44,7 @@ class FrameExtractor:
         self._slot = asyncio.Semaphore(2)
 
     async def frame_content(self, seq: int) -> str:
-        """Return the frame with row number `seq` as a JPEG file in base64.
+        """Return a frame of a video as a JPEG file in base64; `seq` is the row number of the frame.
 
         Raises:
             FetchError: the video cannot be downloaded.
@@ -86,7 +86,10 @@ class FrameExtractor:
         return folder
 
     async def _local_file(self, video: VideoSource, target: Path) -> Path:
-        """Return a video's file, downloaded to `target` if it has a URL. Raise MediaError if its content changed."""
+        """Return the path of a video's file; first download the video to `target` if it has a URL.
+
+        Raise MediaError if the content of the video has changed.
+        """
         if video.path is not None:
             try:
                 path = await asyncio.to_thread(_stored_file, video.path, target)

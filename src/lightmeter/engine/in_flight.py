@@ -14,12 +14,12 @@ class InFlightRequest:
     """A request that was written to the journal and whose charge is not known yet.
 
     Attributes:
-        submission_id: Its id in the journal.
-        hold: Credits reserved for it.
-        rows: Its rows as (row number, expected asset name in the answer); empty if `is_retry`.
+        submission_id: The id of the request in the journal.
+        hold: Credits reserved for the request.
+        rows: The rows of the request as (row number, expected asset name in the answer); empty if `is_retry`.
         kinds: Media kind of each row: image, video, or None if unknown.
-        max_images: Most images and video frames that it can be charged for; None if there is no upper bound.
-        is_retry: Whether it repeats the user's question (`--ask`) about a row whose answer was not valid.
+        max_images: Most images and video frames that the service can charge for; None if there is no upper bound.
+        is_retry: Whether the request repeats the user's question (`--ask`) about a row whose answer was not valid.
     """
 
     submission_id: int
@@ -37,17 +37,18 @@ class InFlightRequest:
 
 @dataclass(order=True, slots=True)
 class PolledRequest:
-    """A request that the service accepted and whose answer must be polled for, ordered by the time of the next poll.
+    """A request that the service accepted and whose answer must be polled for; sorted by the time of the next poll.
 
     Attributes:
-        due_s: When to poll next, in monotonic seconds. Before the first poll is scheduled: when this object was made.
+        due_s: When to poll next, in monotonic seconds. Until the first poll is scheduled: when this object was made.
         request: The request.
-        request_id: The id that the service gave it.
-        acked_at: When the service accepted it, in seconds since the epoch.
-        resume_position: Its position (from 0) among the requests that an earlier process left, oldest first; None for
-            a request of this process.
-        polls: Polls so far.
-        pending_s: Its age in seconds when it was last known to be unfinished.
+        request_id: The id that the service gave to the request.
+        acked_at: When the service accepted the request, in seconds since the epoch.
+        resume_position: Position of the request (from 0) among those that an earlier process left, oldest first; None
+            if this process sent the request.
+        polls: Number of polls so far.
+        pending_s: Age of the request in seconds at the last poll that found it unfinished; 0 before such a poll.
+            Infinity for a request of an earlier process, until this process finds it unfinished.
     """
 
     due_s: float
@@ -60,7 +61,7 @@ class PolledRequest:
 
 
 def sent_name(seq: int, url: str, path: str | None) -> str:
-    """Return the name of a row's asset in requests and answers; a frame of a video has a file name of its own.
+    """Return the name of a row's asset in requests and answers; for a video frame, a file name with row and frame.
 
     Args:
         seq: Number of the row.
@@ -72,6 +73,6 @@ def sent_name(seq: int, url: str, path: str | None) -> str:
 
 
 def to_in_flight_request(record: SubmissionRecord) -> InFlightRequest:
-    """Convert a request that was read from the journal to the type for requests that wait for an answer."""
+    """Convert a request that was read from the journal to an `InFlightRequest`."""
     rows = tuple((seq, sent_name(seq, url, path)) for seq, url, path in record.rows)
     return InFlightRequest(record.submission_id, record.hold, rows, is_retry=record.retry is not None)

@@ -1,4 +1,4 @@
-"""Adjust rate limiters to answers, store the learned rate for later runs, and share it between processes."""
+"""Adjust rate limiters to answers, store the learned limit for later runs, and share the limit between processes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.store import open_read_only
 
 _META_KEY: Final = "pace"
-"""Name under which the journal stores the state of the limiter."""
+"""Name under which the journal stores the limit that the rate limiter has learned."""
 
 SHARE_INTERVAL_S: Final = 0.5
-"""Seconds between two exchanges of state. In that time several processes together may exceed the limit."""
+"""Seconds between two exchanges of learned limits; until the next one, processes together may exceed the limit."""
 
 
 def learn_from_answer(
     limiter: AdaptiveLimiter, record: SendRecord, raw: RawAnswer, classification: Classification, now_s: float
 ) -> None:
-    """Adjust a rate limiter to an answer: whether it was throttled, how long it took, and the quota it names.
+    """Tell a rate limiter about an answer: whether the request was throttled, the latency, and the stated quota.
 
     Args:
         limiter: The limiter.
@@ -46,9 +46,10 @@ def learn_from_answer(
 
 @asynccontextmanager
 async def persisted_limiter(session: Session, limiter: AdaptiveLimiter) -> AsyncIterator[None]:
-    """Start a limiter at the stored rate, share its rate with other processes during the block, then store the rate.
+    """Start a limiter with the stored limit; at the end of the `with` block, store the limit that it has learned.
 
-    For the embedded service, which has no rate limit, nothing is shared or stored.
+    During the block, processes that use the same API key on this machine share the limit. For the embedded service,
+    which has no rate limit, nothing is shared or stored.
     """
     if session.endpoint.embedded:
         yield
@@ -84,9 +85,9 @@ def _join(session: Session, stack: ExitStack) -> SharedLimitMember | None:
 
 
 def _stored_state(session: Session) -> Mapping[str, float]:
-    """Return the limiter state that an earlier start of the run stored for the same service; empty if none did.
+    """Return the learned limit that an earlier start of the run stored for the same service; empty if there is none.
 
-    It has the keys and values of `AdaptiveLimiter.state`, such as `rate` in requests per second.
+    The result has the keys and values of `AdaptiveLimiter.state`, such as `rate` in requests per second.
     """
     with open_read_only(session.out) as db:
         text = get_meta(db).get(_META_KEY)
@@ -99,9 +100,9 @@ def _stored_state(session: Session) -> Mapping[str, float]:
 
 
 async def _share_forever(session: Session, limiter: AdaptiveLimiter, member: SharedLimitMember) -> None:
-    """Exchange the rate of `limiter` with other processes of this machine, again and again until cancelled.
+    """Exchange learned limits with other processes of this machine every `SHARE_INTERVAL_S` seconds, until cancelled.
 
-    `member` exchanges it by files, every `SHARE_INTERVAL_S` seconds; `session` is the open run.
+    `limiter` gets its share of the limit; `member` exchanges the limits by files; `session` is the open run.
     """
     while True:
         with suppress(OSError):  # (such as a full disk: the shares then stay as they are)

@@ -1,7 +1,8 @@
-"""Start the next run of a folder, after its manifest changed: carry over what earlier runs paid, and remove old runs.
+"""Start the next run of a folder, after its manifest changed: carry over paid answers, and remove old runs.
 
-The folder always has a journal with every request, even if the process is killed: the next journal is written beside
-the present one; then the present one is copied to `runs/<its run id>/`, and the next one takes its place.
+First the next journal is written beside the present one. Then the present one is copied to `runs/<its run id>/`. At
+last, the next journal takes the place of the present one. So the folder always has a journal with every request, even
+if the process is killed.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ PLAN_NAME: Final = "plan.json"
 _NEXT_NAME: Final = ".next-journal.sqlite"
 
 _COPIED_META: Final = ("clock_anchor", "pace")
-"""Values of the earlier run that the next one continues from."""
+"""Names of the journal's values that the next run takes over: the times of the clocks, and the learned rate limit."""
 
 
 def start_next_run(plan: Plan, out: Path, before: RunHeader | None, keep_runs: int) -> None:
     """Create the journal of a new run in an output folder, and archive the run that the folder holds, if any.
 
-    The new run has the rows of the plan. Rows that earlier runs of the folder paid for keep those answers.
+    The new run has the rows of the plan. A row that an earlier run of the folder paid for gets the earlier answer.
 
     Args:
         plan: The plan of the new run.
@@ -104,8 +105,8 @@ def preview_next_run(plan: Plan, out: Path, settings: Settings) -> Plan:
     """Return the plan as it would be run in a folder: rows that earlier runs there paid for are answered and free.
 
     Args:
-        plan: The plan; it does not change. Pass this plan, not the returned one, to a run.
-        out: The output folder; it may hold no run.
+        plan: The plan; it does not change. Use this plan, not the returned one, to start a run.
+        out: The output folder; it may hold a run, but need not.
         settings: The user's settings.
     """
     earlier = list(comparable_runs(plan, out))
@@ -122,10 +123,10 @@ def preview_next_run(plan: Plan, out: Path, settings: Settings) -> Plan:
 
 
 def has_requests_to_move(plan: Plan, out: Path, before: RunHeader) -> bool:
-    """Return whether the run in `out`, with the header `before`, has requests without a known answer or charge.
+    """Return whether the run in `out`, with the header `before`, has requests whose answer or charge is unknown.
 
     Raises:
-        SettingsError: such requests exist, and were sent with other options than those of the plan.
+        SettingsError: there are such requests, and their run has other options than the plan.
     """
     with open_read_only(out) as db:
         if not has_open_requests(db):
@@ -148,9 +149,9 @@ def _inherited_meta(out: Path, before: RunHeader, *, moved: bool) -> dict[str, s
 
 
 def comparable_runs(plan: Plan, out: Path) -> Iterator[Path]:
-    """Yield the folders of runs in `out` whose answers a plan can use (same service and options), newest first.
+    """Yield the folders of those runs in `out` whose answers a plan can use, newest first.
 
-    Yield none if the plan's option `reuse` is off.
+    These are the runs with the plan's service and options. Yield none if the plan's option `reuse` is off.
     """
     if not plan.options.reuse:
         return
@@ -174,10 +175,10 @@ def _is_comparable(plan: Plan, header: RunHeader, meta: dict[str, str]) -> bool:
 
 
 def remove_old_runs(out: Path, keep: int, newest: Path | None = None) -> None:
-    """Remove the archived runs of an output folder except the newest `keep`; the newest one stays even if `keep` is 0.
+    """Remove the archived runs of an output folder, except the newest `keep` ones.
 
-    Before a run is removed, the next newer run receives the rows that only the removed run has, and what each item
-    cost.
+    The newest run stays even if `keep` is 0. Before a run is removed, the next newer run receives the rows that only
+    the removed run has, and the credits that each row cost.
 
     Args:
         out: The output folder; archived runs are in its subfolder `runs`.

@@ -28,21 +28,27 @@ from lightmeter.journal.submission_states import Event
 from lightmeter.wire.constants import VIDEO_SUFFIXES
 
 MAX_POLLS_IN_FLIGHT: Final = 8
-"""Polls at the same time: enough for 400 polls a second at a latency of 20 ms."""
+"""Most polls at the same time: enough for 400 polls a second at a latency of 20 ms."""
 
 UNFINISHED_POLLS_PER_S: Final = 200.0
-"""Most polls a second that find no answer, over all ids. Each costs 150 µs, so ten thousand ids take 3 % of a core.
-The limit does not delay polls that find an answer, and has no effect on fewer than 40 ids."""
+"""Most polls per second that find a request unfinished, over all requests.
+
+A poll takes 150 µs of processor time, so even ten thousand requests take only 3 % of a core. The limit does not delay
+the first poll for a request. It has no effect while fewer than 40 requests are polled for.
+"""
 
 MAX_DELAY_S: Final = 600.0
-"""Longest delay that `UNFINISHED_POLLS_PER_S` may cause."""
+"""Most seconds by which `UNFINISHED_POLLS_PER_S` may delay the next poll for a request."""
 
 NEW_ID_S: Final = 60.0
-"""A service may not know an id that it has just issued: below this age in seconds, a 404 only means `poll again`."""
+"""Age of a request, in seconds, up to which a 404 only means `poll again`.
+
+A service may not know an id yet that it has just issued.
+"""
 
 
 class Poller:
-    """Polls for the answer to each request in the queue `RunState.new_polls` until the answer comes or has expired."""
+    """Takes requests from the queue `RunState.new_polls`, and polls for each until its answer comes or has expired."""
 
     def __init__(self, session: Session, run_state: RunState, accounting: Accounting, schedule: PollSchedule) -> None:
         self._session = session
@@ -140,13 +146,13 @@ class Poller:
             await self._retry_or_give_up(polled, reason, classification.retry_after_s or 0.0)
 
     def _age_s(self, polled: PolledRequest) -> float:
-        """Return the seconds since the service accepted a request, even if the machine's clock was set since."""
+        """Return the seconds since the service accepted a request, even if the machine's clock was set in between."""
         return self._session.clock.min_age_s(polled.acked_at, earlier=polled.resume_position is not None)
 
     async def _retry_or_give_up(self, polled: PolledRequest, reason: str, min_delay_s: float = 0.0) -> None:
-        """Schedule the next poll for a request; give up if it is so old that the service no longer keeps its answer.
+        """Schedule the next poll for a request; give up if the request is so old that its answer has expired.
 
-        `reason` says why the last poll had no result, `min_delay_s` is the least number of seconds to wait.
+        `reason` says why the last poll had no result; `min_delay_s` is the least number of seconds to wait.
         """
         if self._age_s(polled) > self._schedule.deadline_s:
             await self._give_up(polled, f"No answer before it expired; last: {reason}")
@@ -161,7 +167,10 @@ class Poller:
 
 
 def _size_class(polled: PolledRequest) -> tuple[str, int]:
-    """Return (`image` or `video`, number of rows): the poll schedule learns for each pair how long answers take."""
+    """Return (`image` or `video`, number of rows) of a request.
+
+    For each such pair, the poll schedule learns how long answers take.
+    """
     rows = polled.request.rows
     video = any(name.partition("?")[0].lower().endswith(VIDEO_SUFFIXES) for _, name in rows)
     return "video" if video else "image", len(rows)

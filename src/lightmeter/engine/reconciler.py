@@ -1,8 +1,8 @@
 """Find out whether requests that got no answer were charged, so that no row is paid for twice.
 
 If a service honors idempotency keys, the request is sent again under the same key. Otherwise only the balance of the
-account can prove it. The balance is read when no request is under way and no charge can come any more, until two
-readings in a row are equal. A *ruling* is what such a proof decides about one request: charged, not charged, unknown.
+account can prove a charge. The balance is read when no request is under way and no charge can come any more, until two
+readings in a row are equal. A *ruling* is what the readings prove about one request: charged, not charged, or unknown.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from lightmeter.money.lost_answer_charges import build_proof, unprovable_documen
 from lightmeter.money.stale_journal import balance_gap, judge_balance_gap
 
 READING_INTERVAL_S: Final = 1.0
-"""Seconds between two balance readings, so that charges made at the same moment appear in the second one at least."""
+"""Seconds between two balance readings. A charge made during the first reading appears in the second one at least."""
 
 MAX_READINGS: Final = 8
-"""Most readings of a balance that keeps changing, because somebody else spends from the account."""
+"""Most readings of a balance that keeps changing because somebody else spends, too; after them nothing is proven."""
 
 MAX_FRUITLESS_CALLS: Final = 3
-"""After so many calls of `resolve` in a row without an answer to any request in between, the run stops."""
+"""The run stops after this many repeated calls of `Reconciler.resolve` if no row was answered between the calls."""
 
 MAX_SLEEP_S: Final = 0.5
-"""Longest sleep while waiting: after it, the wait reacts to Ctrl-C and shows the time left."""
+"""Most seconds of one sleep within a wait: between sleeps, the wait reacts to Ctrl-C and shows the time left."""
 
 _WAIT_NOTE: Final = (
     "A request got no answer. The run waits until it can no longer be charged: then the balance shows whether it was. "
@@ -54,17 +54,17 @@ _WAIT_NOTE: Final = (
 )
 
 _ACCOUNT_KEY: Final = "account_read"
-"""Name under which the journal stores an id of the account whose balance was read."""
+"""Name under which the journal stores a hash that identifies the account whose balance was read."""
 
 _STATUS_AFTER: Final = {Event.PROVE_UNPAID: "pending", Event.PROVE_PAID: "failed"}
-"""New status of the rows of a lost request, by the ruling; other rulings change nothing."""
+"""Ruling on a lost request → new status of its rows. Other rulings change no status."""
 
 BalancePair = tuple[BalanceReading, BalanceReading]
-"""Two balance readings in a row that are equal, the later one second."""
+"""Two equal balance readings, made one after the other; the second one is the later one."""
 
 
 class Reconciler:
-    """Finds out whether requests without a usable answer were charged. Use it only while no answer is awaited."""
+    """Finds out whether requests without a usable answer were charged. Use it only while no answer can still come."""
 
     def __init__(self, session: Session, run_state: RunState, accounting: Accounting, sender: Sender) -> None:
         self._session = session
@@ -75,7 +75,10 @@ class Reconciler:
         self._rows_answered = -1
 
     async def resolve(self) -> int:
-        """Find out which unanswered requests were charged, if provable; return how many rows are pending again."""
+        """Find out which unanswered requests were charged, as far as this can be proven.
+
+        Return how many rows are pending again, because their requests were not charged.
+        """
         if self._session.endpoint.embedded:
             await self._resend_lost()
             return 0
@@ -97,7 +100,7 @@ class Reconciler:
         return pending
 
     async def _resend_lost(self) -> None:
-        """Send lost requests again to the embedded service: it honors idempotency keys, so each is paid for once."""
+        """Send lost requests again to the embedded service, which charges each only once, by its idempotency key."""
         self._run_state.clear_unresolved()
         with open_read_only(self._session.out) as db:
             lost = list(submissions_in(db, {State.UNCERTAIN}))
@@ -115,9 +118,9 @@ class Reconciler:
                 continue
 
     async def check_opening_balance(self, balance: int) -> None:
-        """Compare the balance at a start of the run with the charges in the journal, then record it.
+        """Compare the balance at a start of the run with the charges in the journal; then record the balance.
 
-        Later balances are compared with it to prove what requests cost.
+        Later balances are compared with the recorded one to prove what requests cost.
 
         Raises:
             JournalConflict: the balance is lower than the charges explain, so the journal must be an older copy.
@@ -133,7 +136,7 @@ class Reconciler:
         await self._open_window(balance)
 
     async def _open_window(self, balance: int) -> None:
-        """Record the balance, with which later balances are compared, unless some request may still be charged."""
+        """Record a balance with which later ones are compared; do nothing if some request may still be charged."""
         with open_read_only(self._session.out) as db:
             if open_submissions(db):
                 return
@@ -141,18 +144,18 @@ class Reconciler:
         await self._session.journal.write(put_meta({_ACCOUNT_KEY: self._account()}))
 
     def _account(self, run_id: str | None = None) -> str:
-        """Return a hash of the run id and the API key. It tells whether two balances are of the same account.
+        """Return a hash of the run id and the API key. It shows whether two balances are of the same account.
 
-        `run_id` is None for the present run id.
+        If `run_id` is None, the id of the present run is used.
         """
         key = self._session.endpoint.api_key
         secret = "" if key is None else key.get_secret_value()
         return hashlib.sha256(f"{run_id or self._session.header.run_id}\0{secret}".encode()).hexdigest()[:16]
 
     async def check_balance(self) -> None:
-        """Find out from the balance what two kinds of requests cost: throttled ones, and failures of unknown charge.
+        """Find out from the balance what throttled requests cost, and what failed requests of unknown charge cost.
 
-        If a request may still be charged, do nothing: the next start of the run checks the requests.
+        If a request may still be charged, do nothing now: the next start of the run finds it out.
         """
         with open_read_only(self._session.out) as db:
             opening = opening_reading(db)
@@ -168,7 +171,10 @@ class Reconciler:
             await self._open_window(readings[1].balance)
 
     async def _resolve_by_balance(self) -> int:
-        """Find out from the balance what requests without an answer cost; return how many rows are pending again."""
+        """Find out from the balance what requests without an answer cost.
+
+        Return how many rows are pending again, because their requests were not charged.
+        """
         with open_read_only(self._session.out) as db:
             opening = opening_reading(db)
             lost = [(one.submission_id, len(one.rows)) for one in submissions_in(db, {State.UNCERTAIN})]
@@ -196,12 +202,13 @@ class Reconciler:
     ) -> BalancePair | None:
         """Return two equal readings of the balance that show what the requests in `sent_at` cost.
 
-        Read the balance at once, and again later if a charge that may still come could change the result. Return None
-        if the balance keeps changing or cannot be read, or if the user stops the wait.
+        Read the balance at once. If charges that may still come could change the result, wait until none can come, and
+        read the balance again. Return None if the balance keeps changing or cannot be read, or if the user stops the
+        wait.
 
         Args:
             opening: The balance before the requests; None if no balance of this account was read before.
-            sent_at: When each request was sent, in seconds since the epoch, by its id in the journal.
+            sent_at: Id of each request in the journal → when the request was sent, in seconds since the epoch.
             rows: Number of rows of these requests.
         """
         if not self._seconds_until_final(sent_at) or opening is None:
@@ -212,9 +219,9 @@ class Reconciler:
         return await self._read_stable_balance() if await self._wait_until_final(sent_at, rows) else None
 
     def _is_decided(self, opening: BalanceReading, readings: BalancePair) -> bool:
-        """Whether charges that may still come cannot change what these balances prove about requests.
+        """Whether the proof by these balances is final: charges that may still come cannot change the result.
 
-        `opening` was read before the requests; `readings` are two equal ones after them.
+        `opening` was read before the requests were sent; `readings` are two equal readings made afterwards.
         """
         sole_spender = self._session.header.options.sole_spender
         with open_read_only(self._session.out) as db:
@@ -226,9 +233,10 @@ class Reconciler:
         return int(document["missing"]) >= unknown
 
     def _seconds_until_final(self, sent_at: Mapping[int, float]) -> float:
-        """Return the seconds until requests sent at these times can no longer be charged; 0 or less if so now.
+        """Return the seconds until requests sent at these times can no longer be charged.
 
-        `sent_at` is request id → time in seconds since the epoch.
+        The result is 0 or less if they already cannot be charged any more. `sent_at` is request id → time in seconds
+        since the epoch.
         """
         clock, first = self._session.clock, self._session.first_submission_id
         ages_s = (clock.min_age_s(at, earlier=submission_id < first) for submission_id, at in sent_at.items())
@@ -251,7 +259,11 @@ class Reconciler:
         return not state.interrupted
 
     async def _read_stable_balance(self) -> BalancePair | None:
-        """Read the balance until two readings in a row are equal; return None after too many readings or an error."""
+        """Read the balance until two readings in a row are equal; return these two.
+
+        Return None after `MAX_READINGS` readings. Also return None, and stop the run, if the service denies access or
+        gives no balance.
+        """
         before: BalanceReading | None = None
         for _ in range(MAX_READINGS):
             try:
@@ -275,8 +287,8 @@ class Reconciler:
         Args:
             opening: The balance before the requests; None if no balance of this account was read before.
             readings: Two equal readings of the balance after the requests.
-            again: Whether an earlier decision from these readings assumed that others also spend from the account;
-                then nothing is recorded unless more can be decided now.
+            again: Whether these readings were used before, when others might also spend from the account. If True,
+                nothing is recorded unless more can be decided now.
         """
         if opening is None:
             await self._rule_unprovable(readings[1])
@@ -299,7 +311,7 @@ class Reconciler:
         return pending
 
     async def _rule_unprovable(self, reading: BalanceReading) -> None:
-        """Record that a balance (`reading`) cannot prove what unanswered requests cost: no earlier one is known."""
+        """Record that the balance `reading` cannot prove what unanswered requests cost: no earlier balance is known."""
         reason = "No balance of this account was read before the request: nothing can be proven."
         with open_read_only(self._session.out) as db:
             rulings = [

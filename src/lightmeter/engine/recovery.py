@@ -1,4 +1,7 @@
-"""Recover the requests that an earlier process left open, however it ended, before anything new is sent."""
+"""Recover the requests that an earlier process left open, before anything new is sent.
+
+It does not matter how that process ended, for example by a crash.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,18 @@ from lightmeter.journal.store import open_read_only
 from lightmeter.journal.submission_states import IN_DOUBT, Event, State
 
 _OPEN: Final = frozenset({State.HELD, State.SENT, State.ANSWERED, State.ACKED, State.POLLED})
+"""States of requests that an earlier process has left unfinished."""
+
 _CHARGE_NOT_RECORDED: Final = frozenset({State.ANSWERED, State.POLLED})
-"""States of requests whose answer is stored, but not its charge and its assets."""
+"""States of requests whose answer is stored as bytes, while the charge and the results in it are not recorded yet."""
 
 
 async def recover_open_submissions(session: Session, run_state: RunState, accounting: Accounting) -> None:
-    """Continue an earlier process's requests: record stored answers, poll for accepted requests, mark the rest lost.
+    """Continue the requests of an earlier process.
 
-    The request that was accepted first is polled for first, because a service keeps answers for 24 hours.
+    Stored answers are interpreted, and their charges recorded. Requests that the service accepted are polled for in the
+    order of acceptance, because a service keeps answers for only 24 hours. Requests without any reply are recorded as
+    lost.
 
     Args:
         session: The open run.

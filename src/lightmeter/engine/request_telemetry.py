@@ -1,4 +1,4 @@
-"""Spans and metrics of the requests and polls of a run; `lightmeter.telemetry` sends them, if it is on."""
+"""Records OpenTelemetry spans and metrics of a run's requests and polls, if telemetry is on."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class RequestSpan:
     """The OpenTelemetry span of one request or poll; `end` adds values of the answer.
 
     Attributes:
-        outcome: Verdict on the answer, such as `answered` or `throttled`; `no_answer` until there is one, and while
+        outcome: Verdict on the answer, such as `answered` or `throttled`; `no_answer` before an answer has come, and if
             telemetry is off.
-        http_status: HTTP status of the answer; None until there is one, and while telemetry is off.
+        http_status: HTTP status of the answer; None before an answer has come, and if telemetry is off.
     """
 
     def __init__(self, span: telemetry.TelemetrySpan) -> None:
@@ -49,7 +49,10 @@ class RequestSpan:
 
 @contextmanager
 def request_span(options: Options, request: InFlightRequest) -> Iterator[RequestSpan]:
-    """Record the `with` block as a span: one attempt to send a request; the request's header `traceparent` names it."""
+    """Record the `with` block as a span: one attempt to send a request.
+
+    The header `traceparent` of the request names the span.
+    """
     attributes: telemetry.Attributes = {
         "lightmeter.submission_id": request.submission_id,
         "lightmeter.rows": len(request.rows) or 1,

@@ -1,7 +1,7 @@
-"""Plan the rows of a manifest while the engine sends those that are planned already (`--stream`).
+"""Plan the rows of a manifest while the engine already sends the rows planned so far (`--stream`).
 
-A temporary journal has all rows as they were planned, so that duplicates are found. The journal of the run gets the
-rows in chunks, each in one transaction, with the answers that earlier runs paid for.
+A temporary journal has all rows as they were planned, so that duplicates are found. The rows are then added to the
+journal of the run in chunks, each in one transaction, together with the answers that earlier runs paid for.
 """
 
 from __future__ import annotations
@@ -45,21 +45,22 @@ from lightmeter.settings import Settings
 from lightmeter.tempdirs import LockedTempDir
 
 CHUNK_ROWS: Final = 512
-"""Most rows that the journal of the run gets in one transaction."""
+"""Most rows that are added to the journal of the run in one transaction (a chunk)."""
 
 WAIT_S: Final = 0.5
-"""Least time between two chunks, in seconds, so that a chunk has enough images to share a request."""
+"""Least seconds between two additions of rows, so that enough images come together to share a request."""
 
 
 async def plan_manifest(
     session: Session, run_state: RunState, source: ManifestSource | None, settings: Settings
 ) -> None:
-    """Read, check and price the rows of a run's manifest that its journal lacks; an error stops the run.
+    """Read, check and price those rows of a run's manifest that the run's journal lacks; an error stops the run.
 
     Args:
         session: The open run.
         run_state: State of the run, in which the planned rows are recorded, so that the engine may send them.
-        source: The manifest; None if it was in memory and is not known any more.
+        source: The manifest. None if an earlier process had it in memory only: then its remaining rows cannot be read,
+            which stops the run.
         settings: The user's settings.
     """
     try:
@@ -72,7 +73,7 @@ async def plan_manifest(
 
 
 class RowPlanner:
-    """Plans the manifest's rows that the journal of a run lacks, and adds them to the journal, some at a time.
+    """Plans those rows of the manifest that the journal of a run lacks, and adds them to the journal in chunks.
 
     Args:
         session: The open run.
@@ -101,7 +102,7 @@ class RowPlanner:
 
         Raises:
             ManifestError: the manifest cannot be read to its end, or changed meanwhile; or `source` is None, because
-                the manifest was in memory and is not known any more.
+                the manifest was in the memory of an earlier process.
         """
         if source is None:
             raise ManifestError(
@@ -128,7 +129,7 @@ class RowPlanner:
         await self._finish(plan, reader.extra_types)
 
     def _copy_planned_rows(self) -> None:
-        """Copy the rows of the run's journal to the temporary journal, each with the status that the plan gave it."""
+        """Copy the rows of the run's journal to the temporary journal, each with its status before it was sent."""
         with open_read_only(self._session.out) as db:
             meta, rows = get_meta(db), planned_rows(db)
             while chunk := [before_sending(row) for row, _ in islice(rows, CHUNK_ROWS)]:
@@ -154,9 +155,9 @@ class RowPlanner:
             self._added_at_s = monotonic()
 
     def _next_chunk(self, earlier: Sequence[Path]) -> tuple[int, Inserts, Mapping[str, int]]:
-        """Return (how many rows to add next, SQL statements that insert them, row counts by status).
+        """Return (how many rows to add next, SQL statements that insert them, status → number of these rows).
 
-        Rows that a run in one of the folders `earlier` has answered are added with this answer.
+        If a run in one of the folders `earlier` has an answer for a row, the row is added with this answer.
         """
         with open_read_only(self._journal.folder) as db:
             rows = [row for row, _ in planned_rows(db, self._next, self._next + CHUNK_ROWS - 1)]
@@ -171,7 +172,8 @@ class RowPlanner:
     async def _finish(self, plan: Plan, extra_types: Mapping[str, str]) -> None:
         """Write the plan file and the thumbnails of the run, and record that all rows of the manifest are planned.
 
-        Of `plan`, only the facts about the service are used. `extra_types` is additional column of the manifest → type.
+        `plan` is used only for its facts about the service. `extra_types` has the type of each additional column of the
+        manifest, by name.
         """
         out, meta = self._session.out, {"extra_types": json.dumps(extra_types)}
         await self._journal.write(put_meta(meta))

@@ -1,6 +1,7 @@
 """State of a run in memory: row counts, credits, requests under way, and the reason to stop.
 
-All modules of the engine read this state. Only its own methods change it: `tests/engine/test_run_state.py` checks that.
+All modules of the engine read this state. Only the methods of `RunState` change it, as
+`tests/engine/test_run_state.py` checks.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ class RunState:
     Attributes:
         counts: Status → number of rows.
         paid: Credits paid by the whole run.
-        held: Credits that the journal reserves for requests that may still be charged.
+        held: Credits that are reserved, in the journal, for requests that may still be charged.
         started_at_s: When this process began to work on the run, in monotonic seconds.
         budget: Most credits that the run may spend; None means no limit.
         name_reliability: Learns whether answers name their images, so that several images can share a request.
-        uploads: URLs whose image or video is sent as a file instead of the URL.
-        bisection: Rows of refused requests with several rows, which are sent again in halves.
-        phase: What the run is doing, such as `running`, or `draining` (it awaits the last answers).
+        uploads: Decides for which URLs the image or video is sent as a file instead of the URL.
+        bisection: Knows the rows of refused batches, which are sent again in halves.
+        phase: What the run is doing, such as `running`, or `draining` (the run awaits the last answers).
         requests: Number of requests sent by this process.
         reserved: Credits of requests that are about to be sent and are not in the journal yet.
         at_risk: Credits of requests that are about to be sent, or were sent and have no answer of any kind yet.
@@ -40,20 +41,21 @@ class RunState:
         new_polls: Queue of accepted requests that the poller has not received yet.
         unresolved_requests: Number of requests with an unknown outcome that no balance reading has been made for yet.
         unresolved_credits: Most credits that the unresolved requests may have cost.
-        must_resolve: The next batch may be sent only after the balance was read for the unresolved requests.
-        key_budget_exhausted: The budget of the key, over all runs, has no room for the next request.
-        rows_over_caps: Number of rows marked as over budget: each alone may cost more than `--max-at-risk` or has no
-            upper price.
-        finished_rows: Number of rows that this process finished.
-        retries_pending: The user stopped the run before the question (`--ask`) was repeated for all invalid answers.
-        waiting: A sentence that says what the run waits for, and for how long at most; None if it does not wait.
+        must_resolve: Whether the next batch must wait until a balance reading shows what unresolved requests cost.
+        key_budget_exhausted: Whether the budget of the API key, over all runs, has no room for the next request.
+        rows_over_caps: Number of rows marked as over budget for one of two reasons: the row alone may cost more than
+            `--max-at-risk`, or it has no highest price.
+        finished_rows: Number of rows that this process has given another status than `pending`.
+        retries_pending: Whether the user stopped the run before the question (`--ask`) was repeated for all invalid
+            answers.
+        waiting: A text that says what the run waits for, and for how long at most; None if the run does not wait.
         planning: Whether rows of the manifest are still being planned (`--stream`).
         last_planned: Index of the last row that is planned and may be sent; used while `planning` is true.
         notes: Messages to the user about the run, one sentence each, in the order of events.
-        stop_reason: Why no more requests may be sent; None while there is no reason.
-        internal_error: An exception that no service can cause, such as a full disk; raised once all requests in flight
-            have ended.
-        interrupted: The user stopped the run: it does not wait for answers that the next start can collect.
+        stop_reason: Why no more requests may be sent; None while there is no reason, or if the user stopped the run.
+        internal_error: An exception that the service did not cause, such as a full disk; None if there is none. It is
+            raised once all requests in flight have ended.
+        interrupted: Whether the run was interrupted: it does not wait for answers that the next start can collect.
         stopping: Event, set when no more requests may be sent.
         state_changed: Event, set when a request ended or the run must stop; waiting code then checks its condition.
     """
@@ -96,27 +98,27 @@ class RunState:
         return before
 
     def show_waiting(self, text: str | None) -> None:
-        """Set `text`, a sentence that says what the run waits for; None when it no longer waits."""
+        """Set the `text` for the user that says what the run waits for; None if the run no longer waits."""
         self.waiting = text
 
     def add_note(self, text: str) -> None:
-        """Add the message `text` for the user, shown with the progress and stored, unless it was added before."""
+        """Add the message `text` for the user, unless it was added before; it is shown with the progress and stored."""
         if text not in self.notes:
             self.notes.append(text)
 
     def stop(self, reason: LightmeterError | None = None) -> None:
-        """Let the engine send no more requests; of several calls, the first reason is kept."""
+        """Let the engine send no more requests. If there are several calls, the first `reason` is kept."""
         self.stop_reason = self.stop_reason or reason
         self.stopping.set()
         self.state_changed.set()
 
     def interrupt(self) -> None:
-        """Stop the run for the user: send nothing more, and leave answers that can be polled for to the next start."""
+        """Stop the run: send nothing more, and leave it to the next start of the run to poll for missing answers."""
         self.interrupted = True
         self.stop()
 
     def fail(self, error: BaseException) -> None:
-        """Stop the run because of an internal error, such as a full disk; of several errors, the first is kept."""
+        """Stop the run because of an internal error, such as a full disk. If there are several, the first is kept."""
         self.internal_error = self.internal_error or error
         self.stop()
 
@@ -126,14 +128,17 @@ class RunState:
             raise self.internal_error
 
     async def wait_for_change(self, timeout_s: float | None = None) -> None:
-        """Wait until a request ends, rows are planned or the run stops, `timeout_s` seconds at most; None: no limit."""
+        """Wait until a request ends, rows are planned, or the run stops.
+
+        Wait `timeout_s` seconds at most; None means no limit.
+        """
         self.state_changed.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self.state_changed.wait()
 
     def set_counts(self, counts: Mapping[str, int]) -> None:
-        """Replace the number of rows of each status by the numbers counted in the journal."""
+        """Replace the number of rows of each status by `counts`, which were counted in the journal."""
         self.counts = Counter(counts)
 
     def move_rows(self, before: str, after: str, rows: int) -> None:
@@ -160,12 +165,15 @@ class RunState:
         self.state_changed.set()
 
     def mark_over_caps(self, rows: int) -> None:
-        """Count rows as over budget: even alone they may cost more than `--max-at-risk`, or have no upper price."""
+        """Count rows as over budget: each alone may cost more than `--max-at-risk`, or has no highest price."""
         self.move_rows("pending", "over_budget", rows)
         self.rows_over_caps += rows
 
     def end_retries(self) -> None:
-        """Record that the run repeats the user's question (`--ask`) for no more rows; if stopped, some may be left."""
+        """Record that the user's question (`--ask`) is repeated for no more rows.
+
+        If the run was interrupted, set `retries_pending`, because some rows may be left.
+        """
         self.retries_pending = self.interrupted
 
     def admit(self, batch: Batch) -> None:
@@ -179,7 +187,7 @@ class RunState:
         self.reserved -= batch.hold
 
     def end_batch(self, batch: Batch) -> None:
-        """Count the credits of a batch as no longer at risk: its request has a reply, is lost, or was not sent."""
+        """Count the credits of a batch as no longer at risk: the request has an answer, is lost, or was not sent."""
         self.at_risk -= batch.hold
         self.name_reliability.on_request_ended(len(batch.rows))
         self.state_changed.set()
@@ -195,27 +203,27 @@ class RunState:
         self.state_changed.set()
 
     def hold(self, credits_: int) -> None:
-        """Add credits to those that the journal reserves for requests."""
+        """Add credits to `held`: they are now reserved in the journal."""
         self.held += credits_
 
     def release_hold(self, held: int, paid: int = 0) -> None:
-        """Count `held` credits as no longer reserved in the journal; of these, `paid` credits were charged."""
+        """Remove `held` credits from those reserved in the journal; the service has charged `paid` credits instead."""
         self.held -= held
         self.paid += paid
         self.state_changed.set()
 
     def set_key_budget_exhausted(self, *, exhausted: bool) -> None:
-        """Record whether the budget of the key has no room for the next request."""
+        """Set whether the budget of the API key has no room for the next request."""
         self.key_budget_exhausted = exhausted
 
     def add_poll(self, polled: PolledRequest) -> None:
-        """Pass a request that the service accepted to the poller."""
+        """Pass a request to the poller: the service has accepted it, and its answer must be polled for."""
         self.polls_outstanding += 1
         self.name_reliability.on_request_started(len(polled.request.rows))
         self.new_polls.put_nowait(polled)
 
     def end_poll(self, polled: PolledRequest) -> None:
-        """Record that a request no longer needs to be polled for."""
+        """Record that the answer to a request is no longer polled for."""
         self.polls_outstanding -= 1
         self.name_reliability.on_request_ended(len(polled.request.rows))
         self.state_changed.set()
@@ -226,30 +234,30 @@ class RunState:
         self.unresolved_credits += hold
 
     def remove_unresolved(self, hold: int) -> None:
-        """Stop counting a request, with `hold` credits reserved, among those of unknown outcome: it has an answer."""
+        """Remove a request, for which `hold` credits are reserved, from those of unknown outcome: it has an answer."""
         self.unresolved_requests -= 1
         self.unresolved_credits = max(0, self.unresolved_credits - hold)
 
     def clear_unresolved(self) -> None:
-        """Set the number of unresolved requests to 0: the balance was read for all of them."""
+        """Count no requests as unresolved any more: all of them were examined."""
         self.unresolved_requests = self.unresolved_credits = 0
 
     def set_must_resolve(self, *, required: bool) -> None:
-        """Set whether the next batch waits for a balance reading that shows what unanswered requests cost."""
+        """Set whether the next batch must wait until a balance reading shows what unanswered requests cost."""
         self.must_resolve = required
 
     def fits_budget(self, hold: int) -> bool:
-        """Whether the budget has room for a request that can cost `hold` credits."""
+        """Whether the budget of the run has room for a request that can cost `hold` credits."""
         return self.budget is None or self.paid + self.exposure + hold <= self.budget
 
     @property
     def exposure(self) -> int:
-        """Credits reserved for requests, in the journal (`held`) or only in this object (`reserved`)."""
+        """Credits reserved for requests: in the journal (`held`), or so far only in this object (`reserved`)."""
         return self.held + self.reserved
 
     @property
     def budget_left(self) -> int | None:
-        """Credits that may still be reserved; None if there is no budget."""
+        """Credits of the run's budget that may still be reserved; None if there is no budget."""
         return None if self.budget is None else max(0, self.budget - self.paid - self.exposure)
 
     @property
@@ -259,7 +267,11 @@ class RunState:
 
     @property
     def cannot_poll(self) -> bool:
-        """Whether to stop polling: after the user's stop or an internal error, or if the key or connection fails."""
+        """Whether to stop waiting for polled answers.
+
+        True if the user stopped the run, after an internal error, if the key is refused, or if the service cannot be
+        reached.
+        """
         unusable = isinstance(self.stop_reason, AccessDenied | Unreachable)
         return self.interrupted or unusable or self.internal_error is not None
 

@@ -36,10 +36,10 @@ from lightmeter.journal.submission_states import Event
 from lightmeter.manifest.tar_members import local_file
 
 MAX_UNREACHABLE: Final = 5
-"""Requests in a row that cannot be delivered before the run stops: about 15 seconds with the pauses in between."""
+"""The run stops once this many requests in a row could not be delivered: after about 15 s, including the pauses."""
 
 UNREACHABLE_PAUSE_S: Final = 0.5
-"""Pause after a request that could not be delivered; it doubles each time."""
+"""After n requests in a row that could not be delivered, the pause is 2**n times this number of seconds."""
 
 
 class Sender:
@@ -64,7 +64,7 @@ class Sender:
         self._bodies = RequestBodyBuilder(session.header.options.request())
 
     async def send(self, batch: Batch) -> None:
-        """Send a batch as one request, once `RunState.admit` has reserved its credits, and record the outcome."""
+        """Send a batch as one request, and record the outcome; `RunState.admit` has reserved the credits before."""
         first, request = batch.rows[0], None
         try:
             body = await self._build([(row.seq, row.url, row.path) for row in batch.rows], first.retry)
@@ -85,8 +85,9 @@ class Sender:
 
         Args:
             request: The lost request.
-            sources: (number, url, path) of each row; the path is None unless the row is a local file.
-            retry: Why the user's question is repeated, if the request repeats it; None otherwise.
+            sources: (row number, url, path) of each row of the request; the path is None unless the row is a local
+                file.
+            retry: What is wrong with the row's first answer, if the request repeats the user's question; else None.
 
         Raises:
             FetchError: a video whose frames are sent cannot be downloaded.
@@ -122,7 +123,7 @@ class Sender:
     async def _post(self, request: InFlightRequest, body: bytes) -> None:
         """POST a request with the JSON `body` once, and record its outcome.
 
-        It is never retried or cancelled: it may have been charged.
+        The POST is never retried or cancelled, because the service may have charged the request.
         """
         clock = self._session.clock
         self._run_state.start_request()
@@ -149,7 +150,7 @@ class Sender:
             self._run_state.end_request()
 
     async def _record(self, request: InFlightRequest, raw: RawAnswer, classification: Classification) -> None:
-        """Record what the answer to a POST means for the request, such as answered, accepted, throttled or refused."""
+        """Record what the answer to a POST says: the request was, for example, answered, accepted or throttled."""
         received = ReceivedAnswer(raw.body, raw.status, self._session.clock.now())
         verdict, error = classification.verdict, classification.error or f"HTTP {raw.status}"
         accepted = {ResponseVerdict.ACKNOWLEDGED, ResponseVerdict.PROCESSING}
@@ -174,16 +175,16 @@ class Sender:
             await self._accounting.record_unknown_outcome(request, error, received)
 
     def _schedule_resend(self, request: InFlightRequest, error: str) -> bool:
-        """Try to schedule the rows of a refused request to be sent again, as two halves or as an upload.
+        """Schedule the rows of a refused request to be sent again, as two halves or as an upload, if that is possible.
 
-        Return whether they will be sent again.
+        Return whether the rows will be sent again. `error` is the error text of the service.
         """
         if self._run_state.bisection.on_batch_refused(request.seqs):
             return True
         return not request.is_retry and self._run_state.uploads.schedule_upload(request.rows[0][1], error)
 
     async def _record_unreachable(self, request: InFlightRequest, error: Unreachable) -> None:
-        """Record that a request could not be delivered; delay the next ones, or stop the run after several failures."""
+        """Record that a request could not be delivered; delay later ones, or stop the run after several failures."""
         await self._accounting.revert_to_planned(request, Event.UNREACHED, str(error))
         self._unreachable_in_a_row += 1
         if self._unreachable_in_a_row >= MAX_UNREACHABLE:

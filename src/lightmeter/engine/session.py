@@ -45,7 +45,7 @@ _ANCHOR_KEY: Final = "clock_anchor"
 """Name under which the journal stores the times of the machine's clocks at the start of the last session."""
 
 _SPARE_CONNECTIONS: Final = 16
-"""Connections for polls and for balance readings, beside those for requests that cost credits."""
+"""Connections for polls and balance readings, in addition to the connections for requests that cost credits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +59,15 @@ class Session:
         endpoint: Base URL and key of the service.
         client: The HTTP client of the service.
         clock: The run's clock, which goes on evenly when the machine's clock is set.
-        first_submission_id: Number of the first request of this session; an earlier process sent those before it.
-        charges_final_s: Seconds after sending during which a request without an answer may still be charged.
-        key_budget: The budget of the API key over all runs of this machine; None if there is none.
-        state_dir: Folder where processes of this machine share the rate limit of a key; None if they do not.
+        first_submission_id: Number of the first request of this session; earlier processes sent requests with lower
+            numbers.
+        charges_final_s: Age of a request in seconds up to which it may still be charged although no answer has come.
+        key_budget: The budget of the API key for all runs of this machine together; None if there is none.
+        state_dir: Folder where processes of this machine share the rate limit of an API key; None if they share none.
         check: What is known about the journal: `latest` (it is no old state and no copy), `accepted` (the user accepted
             it as it is), or `unknown`.
         max_per_host: Most downloads of content from one host at the same time.
-        robots: With `respect`, the content of hosts that opt out of use by AI is not sent; other values change nothing.
+        robots: With `respect`, no content is sent from hosts that opt out of use by AI; other values change nothing.
     """
 
     out: Path
@@ -109,15 +110,16 @@ def prepare_folder(out: Path) -> None:
 
 
 def prepare_run_journal(plan: Plan, out: Path) -> RunHeader:
-    """Create the journal of `out` from the plan's rows unless it has one already; return the run's header.
+    """Create the journal of the folder `out` from the plan's rows; return the header of the folder's run.
 
-    If the folder holds a run of another manifest, a new run begins. Rows that earlier runs paid for keep their
-    results, requests that are open move to the new run, and the earlier run moves to `out/runs/<its run id>/`.
-    Of two processes that start at the same time, only one gets the folder.
+    If the folder already holds a run with the plan's manifest, the run stays as it is. If the folder holds a run with
+    another manifest, a new run begins. Then rows that earlier runs paid for keep their results, open requests move to
+    the new run, and the earlier run moves to `out/runs/<its run id>/`. If two processes start at the same time, only
+    one gets the folder.
 
     Raises:
         SettingsError: the folder holds a run with other options, or it cannot be written to.
-        UsageError: the rows of the plan must be screened by local back ends first.
+        UsageError: the options ask for screening by local back ends, but the rows of the plan are not screened.
         JournalLocked: another process is running the folder.
     """
     if plan.options.screen and plan.screen is None:
@@ -140,7 +142,7 @@ def prepare_run_journal(plan: Plan, out: Path) -> RunHeader:
 
 
 def forget_kept_checks(out: Path, options: Options, settings: Settings) -> None:
-    """Delete the kept results of the pre-checks of a run's manifest, so that the next run sees changed content.
+    """Delete the stored results of the pre-checks of a run's manifest, so that the next run checks the content anew.
 
     Args:
         out: The output folder of the run.
@@ -153,26 +155,27 @@ def forget_kept_checks(out: Path, options: Options, settings: Settings) -> None:
 
 
 def _is_run_of(header: RunHeader, plan: Plan) -> bool:
-    """Whether a run has all rows of a plan: their manifests have equal content, and no row of the run is unplanned."""
+    """Whether a run has all rows of a plan: their manifests have equal content, and all rows of the run are planned."""
     return header.manifest_sha256 == plan.manifest_sha256 and not header.planning_open
 
 
 def changed_options(
     out: Path, header: RunHeader, new_options: Options, explicit: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """Return the options, by name, whose new value differs from that of the run in `out`.
+    """Return the new values of the options, by name, that differ from the options of the run in `out`.
 
-    All options returned may change between two starts of a run; any other difference is an error.
+    All options returned may change between two starts of a run. If any other option differs, an error is raised.
 
     Args:
         out: The folder of the run.
         header: The header of the run, with its present options.
         new_options: The new options.
-        explicit: Names of the options that the user gave. The run keeps its own values of all others, such as its
-            budget. None means that the user gave all.
+        explicit: Names of the options that the user gave. Other options are not returned: the run keeps its own values,
+            such as its budget. None means that the user gave all options.
 
     Raises:
-        SettingsError: an option differs that changes the request, how the manifest is read, or the order of sending.
+        SettingsError: an option differs that must not change, for example because it changes the requests, how the
+            manifest is read, or the order of sending.
     """
     changed = {name: value for name, value in new_options if value != getattr(header.options, name)}
     for name in ("prices", "skip"):
@@ -211,12 +214,12 @@ def find_run_of_plan(out: Path, plan: Plan) -> RunHeader | None:
 
 
 def has_unsettled_former_run(out: Path, plan: Plan) -> bool:
-    """Return whether `out` holds a run of another manifest that has requests without a known answer or charge.
+    """Return whether `out` holds a run of another manifest that has requests whose answer or charge is unknown.
 
-    A run that lacks rows of the plan's manifest, because they were not planned, counts as one of another manifest.
+    A run that lacks rows of the plan's manifest, because they were not planned, counts as a run of another manifest.
 
     Raises:
-        SettingsError: such requests exist, and were sent with other options than those of the plan.
+        SettingsError: there are such requests, and their run has other options than the plan.
     """
     header = _find_run(out)
     if header is None or _is_run_of(header, plan):
@@ -243,7 +246,9 @@ def prepare_check_folder(out: Path) -> None:
 
 
 def write_checked_journal(checked: Path, out: Path) -> None:
-    """Copy a journal whose rows were only checked into an output folder; an earlier such journal there is replaced.
+    """Copy the journal of `lightmeter check` from the folder `checked` to the output folder `out`.
+
+    If `out` has the journal of an earlier check, replace that journal.
 
     Raises:
         SettingsError: the folder holds a run, or cannot be written to.
@@ -282,15 +287,18 @@ async def open_session(
     Args:
         out: The folder of the run.
         settings: The user's settings.
-        options: New options; only those in `ResumeOptions` may differ. None means no change.
-        clock: The clock; None means the machine's.
-        accept_journal: Continue, as a run with a new id, even if the journal is an old state of the run or a copy.
+        options: New options of the run; only the options in `ResumeOptions` may differ from the run's. None means no
+            change.
+        clock: The machine's clock; None means the real one.
+        accept_journal: Whether to continue even if the journal is an old state of the run or a copy. The run then gets
+            a new id.
 
     Raises:
-        JournalConflict: the journal is older than its run, or a copy; nothing was sent.
-        JournalError: there is no run there, another process is running it, or the key's budget file is unusable.
-        SettingsError: the folder holds only the rows of `lightmeter check`; or there is no key for the service that the
-            options name.
+        JournalConflict: the journal is an old state of the run or a copy; nothing was sent.
+        JournalError: there is no run in `out`, another process is running it, or the budget file of the API key is
+            unusable.
+        SettingsError: the folder holds only the rows of `lightmeter check`, or there is no API key for the service that
+            the options name.
     """
     _must_hold_run(out)  # before a lock file is made
     with Journal(out) as journal:
@@ -326,7 +334,7 @@ async def open_session(
 
 
 async def _start_clock(journal: Journal, out: Path, machine: SystemClock) -> tuple[RunClock, int]:
-    """Return (the clock of a new session, the number of its first request); store the present time in the journal.
+    """Return (the clock of a new session, the number of the session's first request); store the time in the journal.
 
     `journal` is the open journal of the run in `out`; `machine` is the clock on which the new one is based.
     """

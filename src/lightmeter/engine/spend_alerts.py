@@ -30,13 +30,13 @@ CHECK_INTERVAL_S: Final = 1.0
 """Least seconds between two readings of what a run has spent."""
 
 PAUSES_PER_READING: Final = 50
-"""A pause is at least this many times as long as the reading before it, so that readings take 2 % of a core at most."""
+"""The pause after a reading is at least this many times as long as the reading, so that readings take 2 % of a core."""
 
 END_WAIT_S: Final = 2.0
-"""Longest time for which the end of a run waits for alerts that are being delivered."""
+"""Most seconds for which the end of a run waits for alerts that are being delivered."""
 
 RETRY_PAUSES_S: Final = (1.0, 5.0)
-"""Pauses before an alert that the webhook did not accept is sent again."""
+"""Seconds to wait before the first and before the second repetition of an alert that the webhook did not accept."""
 
 log = logging.getLogger("lightmeter")
 
@@ -45,7 +45,7 @@ _ENDED: Final = Delivery("the run ended before it was answered")
 
 @asynccontextmanager
 async def watch_spend(journal: Journal, header: RunHeader, settings: Settings, clock: Clock) -> AsyncIterator[None]:
-    """Send alerts on the spending of a run while the `with` block runs, and at its end; do nothing without a webhook.
+    """Send alerts on the spending of a run during the `with` block and at its end; without a webhook, do nothing.
 
     Args:
         journal: The journal of the run; it stores which alerts were sent.
@@ -92,7 +92,7 @@ class SpendAlerts:
             await asyncio.sleep(max(CHECK_INTERVAL_S, PAUSES_PER_READING * (monotonic() - started_s)))
 
     async def finish(self) -> None:
-        """Send an alert for each threshold newly reached; wait for all alerts, and cancel those that take too long."""
+        """Send an alert for each threshold newly reached; wait for all alerts, and cancel them after `END_WAIT_S` s."""
         self._ending.set()
         await self._check()
         if self._deliveries:
@@ -126,7 +126,8 @@ class SpendAlerts:
 
         Args:
             name: Name of the alert, such as `spent 16`.
-            kind: Whether the credits spent have reached the threshold, or those that the run will probably spend.
+            kind: `spent` if the credits spent have reached the threshold; `forecast` if the credits that the run will
+                probably spend have reached it.
             threshold: The threshold.
             reading: What the run has spent.
         """
@@ -156,7 +157,7 @@ class SpendAlerts:
     async def _deliver(self, name: str, body: bytes) -> None:
         """Send the alert `name`, and record the outcome in the journal; `body` is the alert as JSON.
 
-        Retry if the webhook certainly did not accept it.
+        Send the alert again only if the webhook certainly did not accept it.
         """
         delivery = _ENDED
         try:

@@ -1,8 +1,9 @@
-"""Send the content of a URL as a file, for hosts that the service cannot reach.
+"""Send the content of a URL as a file instead of the URL, for hosts that the service cannot reach.
 
 The row keeps its id, its price and its position in the tables. An image within the limits on bytes and pixels is sent
-unchanged; a larger image is turned upright and scaled down to the size that known back ends use. In the mode `fallback`
-a URL is sent first, and its content only if the answer says that the URL could not be fetched and that this was free.
+unchanged. A larger image is turned upright and scaled down to the size that known back ends use. In the mode `fallback`
+the URL is sent first. The content is then sent only if the answer says that the service could not fetch the URL and
+charged nothing.
 """
 
 from __future__ import annotations
@@ -27,13 +28,16 @@ from lightmeter.wire.constants import MAX_FILE_BYTES
 UploadMode = Literal["never", "fallback", "always"]
 
 LONGEST_SIDE_PX: Final = 2048
-"""Longest side that is sent: the models of known services use 1568 to 2048 pixels, our own models fewer."""
+"""Longest side, in pixels, to which a larger image is scaled down before it is sent.
+
+The models of known services use 1568 to 2048 pixels, our own models fewer.
+"""
 
 _MAX_DOWNLOAD_BYTES: Final = 100 * 1024 * 1024
-"""Largest file that is downloaded: a larger image is rare, and each download holds its whole file in memory."""
+"""Size of the largest file that is downloaded: larger images are rare, and the whole file is held in memory."""
 
 _MAX_DOWNLOADS: Final = 4
-"""Downloads at the same time: together they hold at most 400 MB."""
+"""Most downloads at the same time: together they hold at most 400 MB in memory."""
 
 _FETCH_ERROR: Final = re.compile(
     r"fetch|download|retriev|reach|resolv|connect|timed? ?out|unavailable|invalid url|http (status )?[45]\d\d",
@@ -46,7 +50,7 @@ class UploadSelection:
     """Decides for which URLs the content is sent as a file instead of the URL.
 
     Args:
-        mode: `never`, `always`, or `fallback` for URLs that the service failed to fetch.
+        mode: When to send the content: `never`, `always`, or `fallback` (only if the service failed to fetch the URL).
     """
 
     def __init__(self, mode: UploadMode) -> None:
@@ -56,7 +60,7 @@ class UploadSelection:
 
     @property
     def has_pending_uploads(self) -> bool:
-        """Whether some URLs wait for their content to be sent instead of the URL."""
+        """Whether the content of some URLs still has to be fetched and sent instead of the URLs."""
         return bool(self._pending)
 
     def must_upload(self, url: str) -> bool:
@@ -64,12 +68,12 @@ class UploadSelection:
         return self._mode == "always" or url in self._selected
 
     def schedule_upload(self, url: str, message: str | None) -> bool:
-        """Decide after the service refused a URL whether its content is sent next; return the decision.
+        """Decide, after the service refused a URL, whether the content of the URL is sent next; return the decision.
 
-        With the option `upload="fallback"`, it is sent if `message`, the error of the service, says that the service
-        could not fetch the URL. With `never` and `always`, it is not sent again.
+        In the mode `fallback`, the content is sent if `message`, the error of the service, says that the service could
+        not fetch the URL. In the modes `never` and `always`, nothing more is sent.
 
-        Each URL is selected at most once: if the service refuses its content too, the row fails.
+        Each URL is selected at most once: if the service refuses the content, too, the row fails.
         """
         if (
             self._mode != "fallback"
@@ -83,16 +87,17 @@ class UploadSelection:
         return True
 
     def start_upload(self, url: str) -> None:
-        """Record that the content of a URL is now fetched to be sent: it no longer counts as waiting."""
+        """Record that the content of a URL is now fetched to be sent: the URL no longer counts as a pending upload."""
         self._pending.discard(url)
 
 
 class UploadFetcher:
-    """Downloads the content of URLs that is sent as a file.
+    """Downloads the content of URLs, and prepares it to be sent as a file.
 
     Args:
         max_per_host: Most downloads from one host at the same time.
-        robots: With `respect`, content whose host opts out of use by AI (`X-Robots-Tag: noai`) is not sent.
+        robots: With `respect`, content whose host opts out of use by AI (`X-Robots-Tag: noai`) is not sent. Other
+            values change nothing.
 
     Attributes:
         prober: The HTTP client for the downloads; the caller must open it (`async with`) before the first one.
@@ -106,11 +111,11 @@ class UploadFetcher:
         self._robots = robots
 
     async def fetch_content(self, url: str) -> tuple[str, str]:
-        """Return the content of a URL in base64, ready to be sent, and a file name for it.
+        """Return (the content of a URL in base64, ready to be sent; a file name for it).
 
         Raises:
-            FetchError: this machine cannot fetch the URL either.
-            MediaError: the content is no image or video, or is too large even when scaled down.
+            FetchError: this machine cannot fetch the URL either, or its host opts out (see `robots`).
+            MediaError: an image cannot be decoded, or the content is too large and cannot be scaled down.
         """
         host = self._hosts.limit_of(url)
         with LockedTempDir() as folder:
@@ -131,10 +136,10 @@ class UploadFetcher:
 
 
 def prepare_upload(content: bytes) -> bytes:
-    """Return the bytes to send for a file with the bytes `content`: unchanged if it is small enough, else scaled down.
+    """Return the bytes to send for a file with the bytes `content`: `content` itself, or a smaller image.
 
-    A larger image is scaled down and sent as a JPEG file; a larger file of another kind is an error. "Small enough"
-    means `MAX_FILE_BYTES` bytes, and for an image `LONGEST_SIDE_PX` pixels on its longer side.
+    A file may have `MAX_FILE_BYTES` bytes at most, and an image also `LONGEST_SIDE_PX` pixels at most on its longer
+    side. A larger image is scaled down and returned as a JPEG file. A larger file of another kind is an error.
 
     Raises:
         MediaError: the image cannot be decoded, or a file that is no image has too many bytes.
@@ -151,11 +156,11 @@ def prepare_upload(content: bytes) -> bytes:
 
 
 def file_name_of(url: str) -> str:
-    """Return a file name for a URL: the last segment of its path."""
+    """Return a file name for a URL: the last segment of its path, or `file` if the path has none."""
     return unquote(urlsplit(url).path.rstrip("/").rpartition("/")[2]) or "file"
 
 
 def free_failure_message(answer: Mapping[str, Any] | None) -> str | None:
-    """Return the error messages of an answer that has no results and was free; None for any other answer."""
+    """Return the error messages of an answer without results that cost nothing; None for any other answer."""
     wire = WireAnswer(answer or {})
     return wire.error_message or None if wire.is_free and not wire.assets else None

@@ -10,35 +10,52 @@ from typing import Final
 from lightmeter.client.rate_limit.pacer import SendRecord
 
 _MIN_REORDER: Final = 2
-"""From so many requests in flight on, one may overtake another on the network."""
+"""Number of requests in flight from which on one request may overtake another on the network."""
 
 _EARLY_PROBES_S: Final = (0.5, 2.0)
-"""Seconds until the first two probes. They come early because the limit may in truth be one on the rate."""
+"""Seconds to wait before the first probe, and before the second one.
+
+They come early because the limit may really be a limit on the rate.
+"""
 
 _FIRST_PROBE_S: Final = 15.0
+"""Seconds to wait before the third probe. The wait doubles with each further probe that is rejected."""
+
 _LONGEST_PROBE_S: Final = 120.0
-"""Seconds until the probe after those; the time doubles with each failed probe, up to the second figure."""
+"""Most seconds to wait before a probe."""
 
 _PROBES_TO_RAISE: Final = 3
-"""Requests above the limit that must have been accepted before it is raised."""
+"""Number of probes above the limit that the service must accept before the limit is raised."""
 
 _MARGIN_S: Final = 0.01
-"""Seconds beyond twice the time of a rejection after which a request counts as accepted."""
+"""Seconds added to twice the usual time of a rejection: if no rejection came by then, a probe counts as accepted."""
 
 _MIN_ACCEPTED_BETWEEN: Final = 3
-"""Two rejections below the limit with fewer requests accepted in between are not due to reordering."""
+"""If no more requests than this were accepted between two rejections below the limit, the limit is not the cause.
+
+Only after more accepted requests does reordering on the network explain the second rejection.
+"""
 
 _DOUBT_SPAN: Final = 20
-"""Rejections below the limit are rare if, since the last one, at least this many times `limit` requests were sent."""
+"""A rejection below the limit is rare if more than this many times `limit` requests were sent since the previous one.
+
+A rare rejection does not lower the limit.
+"""
 
 _CLEAR_LATENCY_RATIO: Final = 10.0
-"""If answers take so many times as long as rejections, the number of requests in flight is known exactly."""
+"""If answers take more than this many times as long as rejections, the number of requests in flight is exact."""
 
 _ENOUGH_ACCEPTED: Final = 20
-"""Accepted requests in an episode before its rejection counts as evidence for a concurrency limit."""
+"""A rejection is evidence for or against a concurrency limit only if this many requests were accepted before it.
+
+Only requests since the previous rejection count.
+"""
 
 _EPISODES_NEEDED: Final = 3
-"""Episodes in a row that must point to a concurrency limit before a known rate limit is given up for it."""
+"""Number of rejections in a row that must be evidence for a concurrency limit before the known rate limit is dropped.
+
+Each time this happens, the number doubles.
+"""
 
 
 class ConcurrencyEvidence:
@@ -54,9 +71,9 @@ class ConcurrencyEvidence:
         self._episodes_needed = _EPISODES_NEEDED
 
     def on_accepted(self, record: SendRecord) -> None:
-        """Count an accepted request, and remember how many were in flight when it was sent, if that is the most.
+        """Count an accepted request, and note how many requests were in flight when it was sent.
 
-        The most counts from the last call of `limit_after_rejection` on.
+        The highest such number since the last call of `limit_after_rejection` is kept.
         """
         self._most_accepted = max(self._most_accepted, record.in_flight)
         self._accepted_in_episode += 1
@@ -83,7 +100,7 @@ class ConcurrencyEvidence:
 class ConcurrencyProbe:
     """Decides when a test request may exceed the known limit on requests in flight by one, and learns from the outcome.
 
-    In all methods `now` is the time in seconds on any clock that never steps.
+    In all methods `now` is the time in seconds on a monotonic clock.
 
     Attributes:
         next_probe_at: From this time on, one request more than the limit may be in flight.
@@ -99,9 +116,9 @@ class ConcurrencyProbe:
         self._lowered_by = 0
 
     def schedule_next(self, now: float) -> None:
-        """Set `next_probe_at`, from when on a test request may exceed the limit, to some seconds after `now`.
+        """Set `next_probe_at`, the time of the next test request above the limit, to some seconds after `now`.
 
-        The more test requests were rejected, the later it is.
+        The more test requests the service has rejected, the longer the wait.
         """
         if self._failed < len(_EARLY_PROBES_S):
             wait_s = _EARLY_PROBES_S[self._failed]
@@ -115,7 +132,7 @@ class ConcurrencyProbe:
         """Return the limit on requests in flight, perhaps lowered, if it caused a rejection; None if it did not.
 
         Args:
-            now: The time.
+            now: When the rejection came.
             record: Record of the rejected request.
             limit: The limit on requests in flight that is known so far.
             rejection_rtt_s: Seconds that rejections take to arrive.
@@ -135,10 +152,11 @@ class ConcurrencyProbe:
         self._not_accepted_since_doubt += 1
 
     def on_sent(self, record: SendRecord, limit: int, rejection_rtt_s: float) -> int:
-        """Record a sent request (`record`), perhaps a test; return the `limit` on requests in flight, perhaps raised.
+        """Record a sent request (`record`), which may be a test request; return the `limit`, perhaps raised.
 
-        The limit is raised once the service has accepted three test requests above it. A test request counts as
-        accepted if no rejection came within about twice the time that rejections take (`rejection_rtt_s`).
+        The limit on requests in flight is raised once the service has accepted three test requests above it. A test
+        request counts as accepted if no rejection came within about twice the time that rejections take to arrive
+        (`rejection_rtt_s`, in seconds).
         """
         if record.in_flight < limit or record.sent_at < self.next_probe_at:
             return limit
@@ -151,18 +169,18 @@ class ConcurrencyProbe:
         return limit
 
     def _accepted_probes(self, record: SendRecord, rejection_rtt_s: float) -> int:
-        """Return how many test requests count as accepted: those sent long before the latest request (`record`).
+        """Return how many test requests count as accepted, because a rejection would have come by now.
 
-        "Long" is more than about twice `rejection_rtt_s`, the seconds that a rejection takes to arrive: in this time,
-        a rejection of the test request would have come.
+        These are the test requests sent more than about twice `rejection_rtt_s` (the seconds that a rejection takes to
+        arrive) before the latest request, `record`.
         """
         return sum(record.sent_at - at > 2 * rejection_rtt_s + _MARGIN_S for at in self._probes_sent_at)
 
     def _limit_if_reordered(self, now: float, record: SendRecord, limit: int, latency_s: float) -> int | None:
         """Return the limit on requests in flight, perhaps lowered, after a rejection with fewer in flight than `limit`.
 
-        Later requests may overtake the rejected one on the network: then the service had more requests in flight than
-        `record` says. Return None if this cannot explain the rejection, because too many would have overtaken it.
+        Later requests may overtake the rejected one on the network. Then the service had more requests in flight than
+        `record` says. Return None if overtaking cannot explain the rejection.
 
         Args:
             now: When the rejection came.

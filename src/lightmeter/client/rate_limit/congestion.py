@@ -8,15 +8,22 @@ from __future__ import annotations
 from typing import Final
 
 _FIRST_ROUND: Final = 16
+"""Number of answers in the first round, which is short so that a baseline is known soon."""
+
 _ROUND: Final = 32
-"""Answers in the first round, which is short, so that there is soon a baseline, and in each later one."""
+"""Number of answers in each later round."""
 
 _SLOWDOWN: Final = 1.3
+"""A round is slow only if its mean latency is more than this many times the baseline (the lowest recent mean)."""
+
 _MIN_SLOWDOWN_S: Final = 0.1
-"""A round is slow if its mean latency exceeds the baseline by this factor and by this many seconds."""
+"""A round is slow only if its mean latency is more than this many seconds above the baseline."""
 
 _BASELINE_S: Final = 60.0
-"""Seconds for which a baseline is valid; later requests may be of another kind."""
+"""Seconds after which a new baseline is measured, because requests may now be of another kind.
+
+The previous baseline stays valid for as long again.
+"""
 
 
 class CongestionDetector:
@@ -25,7 +32,7 @@ class CongestionDetector:
     Attributes:
         latency_s: Smoothed latency of about the last five answers, in seconds.
         rate: Answers per second in the last round; 0 before the first one has ended.
-        slow_rounds: Number of the latest consecutive rounds whose mean latency was far above the lowest mean.
+        slow_rounds: How many rounds in a row, up to the latest one, had a mean latency far above the lowest mean.
     """
 
     def __init__(self) -> None:
@@ -49,7 +56,7 @@ class CongestionDetector:
         return self.slow_rounds > 1
 
     def on_answer(self, now: float, latency_s: float) -> bool:
-        """Count an answer; return whether a new mean latency is known: after 16 answers, then after every 32."""
+        """Count an answer that came at `now`; return True if it ends a round, so that a new mean latency is known."""
         self.latency_s += 0.2 * (latency_s - self.latency_s)
         if self._round_began_at is None:
             self._round_began_at = now
@@ -74,5 +81,5 @@ class CongestionDetector:
         self._round_began_at, self._answers, self._latency_sum_s = now, 0, 0.0
 
     def reset_round(self) -> None:
-        """Discard the latencies collected for the next mean: the limiter has slowed down, so they are outdated."""
+        """Discard the latencies of the round under way: the limiter has slowed down, so they are outdated."""
         self.slow_rounds, self._round_began_at, self._answers, self._latency_sum_s = 0, None, 0, 0.0

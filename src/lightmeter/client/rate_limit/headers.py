@@ -13,7 +13,7 @@ _NUMBER: Final = re.compile(r"\d{1,12}(\.\d{1,9})?", re.ASCII)
 _PARAMETER: Final = re.compile(r";\s*([rt])=(\d{1,12})", re.ASCII)
 _PREFIXES: Final = ("ratelimit-", "x-ratelimit-", "x-rate-limit-")
 _MAX_DURATION_S: Final = 1e9
-"""A reset value above this is not a duration but a time, in seconds since the epoch."""
+"""If the header value for the reset is above this, it is not a duration but a time in seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,12 @@ class Quota:
 
 
 def parse_quota(headers: Mapping[str, str]) -> Quota | None:
-    """Return the tightest quota that the headers (by lowercase name) state, or None if they state none.
+    """Return the quota that the headers (by lowercase name) state, or None if they state none.
 
-    Both draft-ietf-httpapi-ratelimit-headers (`RateLimit: "name";r=50;t=30`) and the older separate fields
-    (`RateLimit-Remaining`, `X-RateLimit-Reset`) are read. A reset is a duration in seconds, or a time, which is
-    compared with the answer's `Date`.
+    If they state several, return the one that allows the fewest requests per second. The headers may follow
+    draft-ietf-httpapi-ratelimit-headers (`RateLimit: "name";r=50;t=30`), or use the older separate fields
+    (`RateLimit-Remaining`, `X-RateLimit-Reset`). The reset may be a duration in seconds, or a time, which is compared
+    with the answer's `Date` header.
     """
     if not any("ratelimit" in name or "rate-limit" in name for name in headers):
         return None
@@ -46,7 +47,10 @@ def parse_quota(headers: Mapping[str, str]) -> Quota | None:
 
 
 def _to_quota(remaining: str, reset: str, headers: Mapping[str, str]) -> Quota | None:
-    """Return the quota in the header values `remaining` and `reset`; None if they are invalid or the reset is past."""
+    """Return the quota in the header values `remaining` and `reset`.
+
+    Return None if a value is invalid, or if the time of the reset is past.
+    """
     if not _NUMBER.fullmatch(remaining.strip()) or not _NUMBER.fullmatch(reset.strip()):
         return None
     reset_s = float(reset)

@@ -1,8 +1,8 @@
 """The adaptive rate limiter: one for each API key, consulted before each request and informed of each answer.
 
-It knows no limit at first: it sends 16 requests per second, evenly spaced, and doubles that rate each second. It allows
-20 requests in flight, and one more with each answer. Rejections that depend on the number of requests in flight lead to
-a concurrency limit, other rejections and slower answers to a rate limit (`mode_transitions.TRANSITIONS`).
+It knows no limit at first: it allows 16 requests per second, evenly spaced, and doubles that rate each second. It
+allows 20 requests in flight, and one more with each answer. Rejections that depend on the number of requests in flight
+lead to a concurrency limit. Other rejections and slower answers lead to a rate limit (`mode_transitions.TRANSITIONS`).
 
 The header Retry-After takes precedence over the header RateLimit, and both take precedence over the learned limits.
 Requests that are already on their way when the limiter reacts to a rejection may be rejected, too: all of these
@@ -24,53 +24,57 @@ from lightmeter.client.rate_limit.rate_search import first_rate
 from lightmeter.client.rate_limit.send_pause import Backoff
 
 _START_IN_FLIGHT: Final = 20.0
-"""Requests in flight at the start; one more with each answer."""
+"""Most requests in flight at the start; each answer allows one more."""
 
 _START_RATE: Final = 16.0
+"""Requests per second at the start."""
 _START_GROWTH: Final = 0.7
-"""Requests per second at the start, and what each request sent adds: they double each second."""
+"""Requests per second that each sent request adds to the rate at the start; so the rate doubles each second."""
 
 _WARM_START: Final = 0.7
 """Fraction of a limit from an earlier run that is used at first: other processes may use the key by now."""
 
 _LONG_WAIT_S: Final = 2.0
+"""Seconds that a Retry-After must exceed to show that the service limits the rate, not the requests in flight."""
 _LONG_WAIT_LATENCIES: Final = 3.0
-"""A Retry-After longer than both (seconds; latencies) means that the service counts by time, not in flight."""
+"""Number of mean latencies that a Retry-After must also exceed to show that the service limits the rate."""
 
 _SHORTEST_WAIT_S: Final = 0.005
+"""Least seconds that `AdaptiveLimiter.wait_s` returns while too many requests are in flight."""
 _LONGEST_WAIT_S: Final = 1.0
-"""Bounds of `wait_s` while too many requests are in flight, in seconds."""
+"""Most seconds that `AdaptiveLimiter.wait_s` returns while too many requests are in flight."""
 
 _PROBE_EXCESS: Final = 0.5
+"""While a higher concurrency limit is tested, the rate is (limit + this value) requests per latency, evenly spaced."""
 _PROBE_MIN_PART: Final = 0.25
-"""Rate while a higher concurrency limit is tested: (limit + first figure) requests in each latency, evenly spaced; but
-at least the second figure times the rate at which the limit was found."""
+"""Least rate while a higher concurrency limit is tested, as a fraction of the rate at which the limit was found."""
 
 _REFILL_FACTOR: Final = 2.0
+"""With a concurrency limit, the highest rate is this value times (limit + `_REFILL_EXTRA`) requests per latency."""
 _REFILL_EXTRA: Final = 6
-"""With a concurrency limit, the highest rate is (limit + extra) times the factor, in requests per latency."""
+"""Number of requests that is added to the concurrency limit before `_REFILL_FACTOR` is applied."""
 
 _MIN_SHARE_CHANGE: Final = 0.05
 """A new share of the limit is adopted only if it differs from the present one by more than this fraction."""
 
 
 class AdaptiveLimiter:
-    """Decides when the next request may be sent to a service, whose limits it learns from the answers.
+    """Decides when the next request may be sent to a service. It learns the limits of the service from the answers.
 
-    In all methods `now` is the time in seconds on any clock that never steps, and `record` is what `on_sent` returned
-    for the request.
+    In all methods `now` is the time in seconds on a monotonic clock, and `record` is what `on_sent` returned for the
+    request.
 
     Args:
-        max_in_flight: Most requests at once, 1 or more.
+        max_in_flight: Most requests in flight at the same time, 1 or more.
         watch_latency: Whether to slow down when answers become slower; not needed for the embedded service.
         jitter: Returns random numbers from 0 to 1 for the pauses after rejections; always 0.5 by default.
 
     Attributes:
         mode: What is limited: nothing, the number of requests in flight, or their rate (after rejections or slower
             answers).
-        in_flight_limit: Most requests in flight now, 1 to `max_in_flight`; used while `concurrency_limit` is None.
-        rate_estimator: The learned limit on requests per second; None while none is known.
-        concurrency_limit: The number of requests in flight above which the service rejects; None while none is known.
+        in_flight_limit: Most requests that may be in flight now, 1 or more; used while `concurrency_limit` is None.
+        rate_estimator: The learned limit on requests per second; None while it is unknown.
+        concurrency_limit: The most requests in flight that the service accepts; None while this is unknown.
     """
 
     def __init__(
@@ -111,14 +115,14 @@ class AdaptiveLimiter:
 
     @property
     def requests_per_s(self) -> float | None:
-        """The learned limit on requests per second; None if unknown, or if the service only answers later."""
+        """The learned limit on requests per second; None if unknown, or if higher rates only slow the service down."""
         return self.rate_estimator.rate if self.rate_estimator and self.mode is LimiterMode.RATE else None
 
     def wait_s(self, now: float, in_flight: int) -> float:
         """Return the seconds to wait before calling this method again; 0 means that one request may be sent now.
 
-        A caller that gets 0 calls `on_admitted` and then sends a request. `in_flight` is the number of requests for
-        which `on_admitted` was called and that are not answered yet.
+        A caller that gets 0 calls `on_admitted` and then sends one request. `in_flight` is the number of requests for
+        which `on_admitted` was called and which have no answer yet.
         """
         wait_s = self._backoff.wait_s(now)
         if wait_s > 0:
@@ -133,7 +137,7 @@ class AdaptiveLimiter:
         return min(self.max_in_flight, self.concurrency_limit + (now >= self._probe.next_probe_at))
 
     def _allowed_rate(self, now: float) -> float | None:
-        """Return the requests per second that may be sent now; None is no limit."""
+        """Return the requests per second that may be sent now; None means no limit."""
         rate = self._start_rate() if self.rate_estimator is None else self.rate_estimator.allowed(now)
         limit, latency_s = self.concurrency_limit, max(_SHORTEST_WAIT_S, self.latency_s)
         if limit is not None and now >= self._probe.next_probe_at:
@@ -147,16 +151,16 @@ class AdaptiveLimiter:
         return self._quota_rate if rate is None else min(rate, self._quota_rate)
 
     def _start_rate(self) -> float | None:
-        """Return the requests per second that may be sent while no limit is known; it grows with each request sent.
+        """Return the requests per second that may be sent while no limit is known; each sent request raises the rate.
 
-        None is no limit: for the embedded service, or once a concurrency limit or a header RateLimit is known.
+        None means no limit: for the embedded service, or once a concurrency limit or a header RateLimit is known.
         """
         if self.concurrency_limit is not None or not self._watch_latency or self._quota_until > float("-inf"):
             return None
         return _START_RATE + _START_GROWTH * self._sent
 
     def on_admitted(self, now: float) -> None:
-        """Count a request that is about to be sent, at the time `now`, because `wait_s` returned 0."""
+        """Count a request that is about to be sent at `now`; call this after `wait_s` returned 0."""
         self._pacer.on_admitted(now, self._allowed_rate(now))
         self._backoff.on_admitted(now, self._rejection_rtt_s)
         if self.rate_estimator is not None:
@@ -202,7 +206,7 @@ class AdaptiveLimiter:
             self.in_flight_limit = min(float(self.max_in_flight), self.in_flight_limit + 1)
 
     def _end_backoff(self, now: float) -> None:
-        """End the pauses after rejections, as the service accepts requests again at `now`; learn from their length."""
+        """End the pauses after rejections: at `now` the service accepts requests again. Learn from their length."""
         backoff, trial = self._backoff, self._trial
         was_blocked = backoff.consecutive_rejections > 1 or backoff.retry_after_until >= backoff.blocked_since
         backoff.on_accepted()
@@ -222,10 +226,10 @@ class AdaptiveLimiter:
         self._pacer.hold(now + self._in_flight / max(1.0, self._congestion.rate) / 2)
 
     def on_throttled(self, now: float, retry_after_s: float | None, record: SendRecord) -> None:
-        """Learn from the rejection (HTTP 429 or the like) of a request (`record`), which came at the time `now`.
+        """Learn from the rejection (HTTP 429, for example) of a request (`record`), which came at the time `now`.
 
         `retry_after_s` is the wait that the rejection asks for, None if none. If the request was sent before the
-        limiter reacted to an earlier rejection, only the pause may be lengthened.
+        limiter reacted to an earlier rejection, this rejection can only lengthen the pause.
         """
         self._in_flight = max(0, self._in_flight - 1)
         self._count_not_accepted(record)
@@ -249,17 +253,14 @@ class AdaptiveLimiter:
     def _defer(self, now: float) -> None:
         """Pause after a rejection that came before any request was accepted.
 
-        It does not show the limit: forget the limit on requests in flight, and count accepted requests from 0 again.
+        This rejection does not show the limit: forget the concurrency limit, and count accepted requests from 0 again.
         """
         self.mode = next_mode(self.mode, LimiterEvent.DEFERRED)
         self._backoff.start_backoff(now, None)
         self.concurrency_limit, self._since_start = None, None
 
     def _limit_by_concurrency(self, now: float, record: SendRecord) -> bool:
-        """Return whether the number of requests in flight explains a rejection; if so, limit that number.
-
-        `record` is of the rejected request.
-        """
+        """Return whether the number in flight explains the rejection of `record`; if so, set a concurrency limit."""
         if self.rate_estimator is not None:
             limit = self._evidence.limit_after_rejection(record, in_row=self._backoff.consecutive_rejections > 0)
         elif self._backoff.consecutive_rejections or (self.concurrency_limit is not None and record.in_flight == 0):
@@ -282,7 +283,7 @@ class AdaptiveLimiter:
     def _confirm_concurrency(self, now: float, record: SendRecord, known: int) -> bool:
         """Return whether the limit `known` on requests in flight explains the rejection of a request (`record`).
 
-        Perhaps lower the limit.
+        If so, the limit may be lowered.
         """
         latency_s = max(_SHORTEST_WAIT_S, self.latency_s)
         limit = self._probe.on_rejected(now, record, known, self._rejection_rtt_s, latency_s)
@@ -326,9 +327,9 @@ class AdaptiveLimiter:
         self._backoff.blocked_until = max(self._backoff.blocked_until, until)
 
     def on_quota(self, now: float, quota: Quota) -> None:
-        """Obey a `quota` from an answer's headers: send the requests that it still allows evenly until it is renewed.
+        """Obey a `quota` from an answer's headers: spread the requests that remain evenly until the quota is renewed.
 
-        If it allows none, pause until it is renewed.
+        If no requests remain, pause until the quota is renewed.
         """
         self._quota_until = now + quota.reset_s
         if quota.remaining < 1:
@@ -341,7 +342,7 @@ class AdaptiveLimiter:
         """Return the learned limit for later runs and other processes; empty if none is known.
 
         The keys are `rate` (requests per second) and `crowded` (1 if slower answers showed the limit, else 0), or `cap`
-        (requests in flight). Both limits are this process's share; the key `sharers` is the number of processes.
+        (requests in flight). `rate` and `cap` are this process's share; `sharers` is the number of processes.
         """
         if self.rate_estimator is not None:
             congested = float(self.mode is LimiterMode.CONGESTION)
@@ -362,8 +363,8 @@ class AdaptiveLimiter:
         """Adopt an equal share of the service's limit, which this process and others use together.
 
         From its own share, each process estimates the whole limit. The new share is the mean of these estimates,
-        divided by the number of processes. It is not adopted if it differs little, or while a higher rate is tested,
-        unless the number of processes has changed. `others` holds the `state` of each other process.
+        divided by the number of processes. If the number of processes is unchanged, a share that differs little is not
+        adopted, and none is adopted while a higher rate is tested. `others` has the `state` of each other process.
         """
         sharers, before = len(others) + 1, self._sharers
         self._sharers = sharers

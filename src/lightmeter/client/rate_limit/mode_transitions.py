@@ -7,7 +7,7 @@ from typing import Final
 
 
 class LimiterMode(Enum):
-    """Which limit the service has, as far as the limiter knows: none, on requests in flight, or on their rate."""
+    """What kind of limit the service has, as far as the limiter has learned; the values describe the kinds."""
 
     UNLIMITED = "no limit known"
     CONCURRENCY = "limit on requests in flight"
@@ -53,7 +53,10 @@ TRANSITIONS: Final[dict[tuple[LimiterMode, LimiterEvent], LimiterMode]] = {
     (LimiterMode.CONGESTION, LimiterEvent.KNOWN_RATE): LimiterMode.CONGESTION,
     (LimiterMode.CONGESTION, LimiterEvent.KNOWN_CONGESTION): LimiterMode.CONGESTION,
 }
-"""The mode after an event, by the mode before it; a limit on the rate is not replaced by a known number in flight."""
+"""(Mode before an event, event) → mode after the event; a pair that is missing cannot happen.
+
+A limit on requests in flight that another process has learned does not replace a limit on the rate.
+"""
 
 
 def next_mode(mode: LimiterMode, event: LimiterEvent) -> LimiterMode:

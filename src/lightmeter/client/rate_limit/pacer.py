@@ -6,11 +6,16 @@ from dataclasses import dataclass
 from typing import Final
 
 _MAX_CATCH_UP_S: Final = 0.05
-"""Timers fire late, on a busy machine by tens of milliseconds. A request may be early by at most this much, in seconds,
-if the one before it was late."""
+"""Most seconds by which a request may be sent too early, to make up for a request that was sent too late.
+
+Timers fire late, on a busy machine by tens of milliseconds.
+"""
 
 _CATCH_UP_GROWTH: Final = 0.005
-"""Seconds of catching up gained for each second without a rejection: strict limits reject early requests."""
+"""Seconds by which a request may be early, per second since the last rejection, until `_MAX_CATCH_UP_S` is reached.
+
+Services with strict limits reject early requests.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +25,7 @@ class SendRecord:
     Attributes:
         number: How many requests were sent before this one.
         sent_at: When the request was sent, in seconds on the caller's clock.
-        episode: To how many rejections the limiter had reacted before the request was sent.
+        episode: Number of rejections to which the limiter had reacted before the request was sent.
         probe_step: Step, from 0, of the test of higher rates during which the request was sent; -1 without a test.
         in_flight: How many requests were in flight before this one was sent.
     """
@@ -33,7 +38,7 @@ class SendRecord:
 
 
 class AcceptedCount:
-    """Number of requests accepted since `start`: those sent minus those rejected or lost.
+    """Counts accepted requests from the request `start` on: the requests sent minus those rejected or lost.
 
     Attributes:
         start: Record of the request at which counting starts.
@@ -45,25 +50,20 @@ class AcceptedCount:
         self.not_accepted = not_accepted
 
     def until(self, record: SendRecord) -> int:
-        """Return how many accepted requests were sent before the request of `record`, which is not counted.
-
-        The count begins with the request of the attribute `start`, which is included.
-        """
+        """Return how many requests were accepted from the request `start` (included) to that of `record` (excluded)."""
         return record.number - self.start.number - self.not_accepted
 
     def rate_until(self, record: SendRecord) -> float:
-        """Return the accepted requests per second from the request of the attribute `start` to that of `record`.
-
-        Return 0 if there are none.
-        """
+        """Return the accepted requests per second from the request `start` to that of `record`; 0 if there are none."""
         accepted, duration_s = self.until(record), record.sent_at - self.start.sent_at
         return accepted / duration_s if accepted > 0 and duration_s > 0 else 0.0
 
 
 class RequestPacer:
-    """Spaces requests evenly, `1 / rate` seconds apart (`rate` is in requests per second), less after a late one.
+    """Spaces requests evenly, `1 / rate` seconds apart (`rate` is in requests per second).
 
-    In all methods `now` is the time in seconds on any clock that never steps.
+    After a request that was sent late, the gap is shorter. In all methods `now` is the time in seconds on a monotonic
+    clock.
     """
 
     def __init__(self) -> None:
@@ -83,13 +83,14 @@ class RequestPacer:
         self._held_until = until
 
     def on_rejected(self, now: float) -> None:
-        """Note a rejection at `now`: short gaps may have caused it, so `on_admitted` shortens gaps less for 10 s."""
+        """Note a rejection at `now`. Short gaps may have caused it, so for 10 s `on_admitted` shortens gaps less."""
         self._rejected_at = now
 
     def on_admitted(self, now: float, rate: float | None) -> None:
-        """Record that a request is sent at `now`; if it is at most 0.05 s late, the next may follow that much sooner.
+        """Record that a request is sent at `now`; if it is at most 0.05 s late, the next gap is shortened by its delay.
 
-        For 10 s after a rejection, less lateness is made up for. `rate` is in requests per second; None means no limit.
+        For 10 s after a rejection, the limit of 0.05 s is lower. `rate` is the limit in requests per second; None means
+        no limit.
         """
         due_at = now if rate is None else self._last_due_at + 1 / rate
         catch_up_s = min(_CATCH_UP_GROWTH * (now - self._rejected_at), _MAX_CATCH_UP_S)

@@ -1,7 +1,8 @@
-"""Infers a limit such as 100 requests (the quota) in each minute (the window): quota, length and next reset.
+"""Infers a limit such as 100 requests (the quota) in each minute (the time window) from rejections.
 
-The quota is used up when rejections begin. The window resets between the last rejection and the first accepted request
-after it. The time between two resets is the length; the number of requests accepted in between is the quota.
+The quota is used up when rejections begin. The next window begins (a *reset*) between the last rejection and the first
+accepted request after it. The time between two resets is the length of the window. The number of requests accepted
+between two resets is the quota.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ from typing import Final
 from lightmeter.client.rate_limit.pacer import AcceptedCount, SendRecord
 
 _USUAL_LENGTHS_S: Final = (5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0)
-"""Lengths that people configure, in seconds. The estimator assumes the shortest one within the bounds. The next
-rejection corrects a length that is too short; nothing corrects one that is too long, which wastes quota."""
+"""Lengths of time windows that people configure, in seconds. `QuotaWindow` assumes the shortest possible one.
+
+The next rejection corrects an assumed length that is too short. Nothing corrects one that is too long: it wastes quota.
+"""
 
 _LATE_PART: Final = 0.15
-"""If a reset was noticed later than this fraction of the length, the rate rises for the rest of the window."""
+"""If a reset is noticed late by more than this fraction of the window, the rate rises for the rest of the window."""
 
 _MIN_USED_PART: Final = 0.7
-"""The quota explains a rejection if at least this fraction of it was used."""
+"""The quota explains a rejection only if at least this fraction of the quota was used since the last reset."""
 
 
 class QuotaWindow:
@@ -50,8 +53,8 @@ class QuotaWindow:
     def catch_up_factor(self, now: float) -> float:
         """Return the factor, 1 or more, by which to raise `rate` so that the quota is used up when the window ends.
 
-        It is above 1 only if the time `now` is in a time window whose start was noticed late: then less time is left
-        for the quota.
+        The factor is above 1 only if the start of the present window was noticed late, so that less time is left to use
+        the quota.
         """
         late_s = self._unblocked_at - self._last_blocked_at
         rest_ends_at = self._unblocked_at + self.length_s - late_s
@@ -60,7 +63,7 @@ class QuotaWindow:
         return self.length_s / max(0.25 * self.length_s, self.length_s - late_s)
 
     def on_not_accepted(self) -> None:
-        """Note that the service rejected a request, or never answered it: it does not reduce the quota."""
+        """Note that the service rejected a request, or never answered it. Such a request does not use up the quota."""
         self._accepted.not_accepted += 1
 
     def on_reset(self, record: SendRecord, blocked_since: float, still_blocked_at: float) -> None:
@@ -98,13 +101,13 @@ class QuotaWindow:
         return self._shortest_s if math.isinf(self._longest_s) else (self._shortest_s + self._longest_s) / 2
 
     def is_used_up(self, record: SendRecord) -> bool:
-        """Whether most of the quota was used since its last reset, which explains why the service rejected `record`."""
+        """Whether most of the quota was used since the last reset, which explains the rejection of request `record`."""
         return self._accepted.until(record) >= _MIN_USED_PART * self.quota
 
     def next_reset_at(self, now: float, blocked_since: float) -> float | None:
         """Return the earliest time at which the quota may be renewed; None while no renewal has been observed.
 
-        The service has rejected everything from the time `blocked_since` to `now`; all times are of the same clock.
+        The service has rejected every request from the time `blocked_since` to `now`. All times are of the same clock.
         """
         if not self._reset_observed:
             return None

@@ -1,4 +1,4 @@
-"""Learns a service's limit in requests per second, uses a little less of it, and now and then tests higher rates.
+"""Learns a service's limit in requests per second, allows a little less than that, and sometimes tests higher rates.
 
 Such a test (a *probe*) raises the rate step by step until a request is rejected. A *search* (`RateSearch`) finds the
 limit after the first rejections.
@@ -19,73 +19,97 @@ from lightmeter.client.rate_limit.quota_window import QuotaWindow
 from lightmeter.client.rate_limit.rate_search import RateSearch
 
 _USED_PART: Final = 0.97
+"""Fraction of the estimated limit that is usually used.
+
+All constants here are from simulation (tests/bench/rate_limit).
+"""
+
 _USED_PART_OF_WINDOW: Final = 0.985
+"""Fraction of the estimated limit that is used if the service has fixed time windows, whose quota is known exactly."""
+
 _USED_PART_AFTER_REJECTION: Final = 0.92
-"""Fractions of the estimate that are used: usually, of a fixed window (whose quota is exact), and just after a
-rejection, when a bucket has to fill again. All constants here are from simulation (tests/bench/rate_limit)."""
+"""Fraction of the estimated limit that is used shortly after a rejection, while a token bucket has to fill again."""
 
 _PROBE_STEPS: Final = (0.04, 0.08, 0.16, 0.5, 1.0)
-"""A probe raises the rate by these fractions of itself, step by step."""
+"""Fractions by which a probe raises the rate, one per step. Each one refers to the rate accepted in the step before."""
 
 _CLEARLY_HIGHER_STEP: Final = 2
-"""A probe that reached this step has shown that the limit is far above the estimate."""
+"""A probe that has reached this step, counted from 0, has shown that the limit is far above the estimate."""
 
 _FIRST_STEP_S: Final = 30.0
+"""Least seconds of a probe's first step; they usually suffice to empty a full token bucket."""
+
 _FIRST_STEP_AFTER_CHANGE_S: Final = 8.0
+"""Least seconds of a probe's first step if the limit has changed recently."""
+
 _LONGEST_STEP_S: Final = 90.0
+"""Most seconds to which a first step is prolonged to empty a large token bucket or to span a time window."""
+
 _STEP_S: Final = 6.0
+"""Least seconds of each later step of a probe."""
+
 _STEP_REQUESTS: Final = 8
-"""Length of a probe's first step in seconds: usually, long enough to empty a full bucket; after a recent change of the
-limit; and at most. Then the seconds and the least number of requests of each later step."""
+"""Each step of a probe lasts at least as long as this many requests take at the estimated rate."""
 
 _MIN_SENT: Final = 0.85
-"""A step counts only if at least this fraction of its rate was sent."""
+"""A step counts only if at least this fraction of the requests that it allows were sent; otherwise the probe ends."""
 
 _MAX_SEARCH_CUTS: Final = 3
-"""After so many rejections in a row a search waits instead of lowering the rate further."""
+"""Most rejections in a row that lower the rate of a search; further ones leave it unchanged."""
 
 _FIRST_INTERVAL_S: Final = 5.0
+"""Seconds between two probes at first; the interval doubles with each failed probe."""
+
 _LONGEST_INTERVAL_S: Final = 40.0
-"""Seconds between two probes at first, and at most; the interval doubles with each failed probe."""
+"""Seconds up to which the interval between two probes grows."""
 
 _REJECTED_PART: Final = 0.006
+"""Highest fraction of all requests that may be rejected because of a probe.
+
+After a probe, the next one waits until so many requests were allowed that the rejections are at most this fraction.
+"""
+
 _REJECTED_PART_OF_WINDOW: Final = 0.02
+"""Value that replaces `_REJECTED_PART` if the service has fixed time windows."""
+
 _LONGEST_FOR_REJECTIONS_S: Final = 60.0
+"""Most seconds that a probe waits because of `_REJECTED_PART`."""
+
 _LONGEST_FOR_REJECTIONS_OF_WINDOW_S: Final = 240.0
-"""A probe waits until the rejections of the last one are at most this fraction of all requests, but no longer than so
-many seconds; without and with a fixed window."""
+"""Most seconds that a probe waits because of `_REJECTED_PART_OF_WINDOW`."""
 
 _MIN_ACCEPTED: Final = 8
-"""Accepted requests from which a rate is measured."""
+"""Number of accepted requests from which on their rate counts as measured."""
 
 _RECENT_S: Final = 30.0
-"""A measurement over more seconds (and many requests) may mix an old and a new limit."""
+"""A measured rate of many requests over more seconds than this is not used: it may mix an old and a new limit."""
 
 _MIN_RATE: Final = 0.02
 """The estimate never falls below this, in requests per second."""
 
 _WINDOW_BLOCK_S: Final = 2.0
-"""A service that rejects everything for so many seconds has a fixed window (or an outage)."""
+"""If a service rejects everything for at least this many seconds, it has fixed time windows (or an outage)."""
 
 _CHANGED_BELOW: Final = 0.9
-"""If an estimate falls below this fraction of itself, the service has another limit now."""
+"""If a rejection lowers the estimate below this fraction of its value, the service is assumed to have a new limit."""
 
 
 class RateEstimator:
     """Estimates how many requests per second a service accepts, from its rejections or slower answers.
 
-    In all methods `now` is the time in seconds on any clock that never steps.
+    In all methods `now` is the time in seconds on a monotonic clock.
 
     Args:
-        rate: First estimate, requests per second.
-        now: The time.
-        since: Record of the last rejected request, after which a search for the limit begins; None if `rate` is known.
+        rate: First estimate, in requests per second.
+        now: The present time.
+        since: Record of the rejected request after which a search for the limit begins. None if `rate` is known to be
+            the limit: then there is no search.
 
     Attributes:
         rate: The estimate, in requests per second.
         probe_step: Number, from 0, of the present step of the test of higher rates; -1 if no test is under way.
-        congested: Whether the limit shows by slower answers instead of rejections.
-        window_limited: Whether the service rejects everything for seconds at a time, as fixed time windows do.
+        congested: Whether the limit was found by slower answers instead of rejections.
+        window_limited: Whether the service has fixed time windows: it rejects everything for seconds at a time.
     """
 
     def __init__(self, rate: float, now: float, since: SendRecord | None) -> None:
@@ -129,7 +153,7 @@ class RateEstimator:
         return self.rate * (_USED_PART_AFTER_REJECTION if now < self._reduced_until else _USED_PART)
 
     def on_sent(self, now: float) -> None:
-        """Count a request sent at `now`; begin a test of higher rates, or its next step, when it is due."""
+        """Count a request sent at `now`. If a test of higher rates or the next step of a test is due, begin it."""
         if self._search is not None:
             self._search.on_sent(now)
             self.rate = max(_MIN_RATE, self._search.rate)
@@ -195,13 +219,13 @@ class RateEstimator:
             self._window.on_not_accepted()
 
     def on_rejected(self, now: float, record: SendRecord, consecutive_rejections: int) -> None:
-        """Correct the estimate after a rejection; of simultaneous rejections, the caller reports only the first.
+        """Correct the estimate after a rejection; of several simultaneous rejections, the caller reports only one.
 
         Args:
-            now: The time.
+            now: The present time.
             record: Record of the rejected request.
-            consecutive_rejections: Rejections since the last accepted request, this one included. Only the first of
-                them tells something about the rate; a long series shows a fixed time window.
+            consecutive_rejections: Number of rejections since the last accepted request, including this one. Only the
+                first one of such a series tells something about the rate. A long series shows a fixed time window.
         """
         before = self.rate
         if consecutive_rejections == 1:
@@ -246,7 +270,7 @@ class RateEstimator:
         self._end_probe(now, _FIRST_INTERVAL_S)
 
     def _rejected_between_probes(self, record: SendRecord) -> None:
-        """Lower the estimate after a rejection; its request (`record`) was not part of a test of higher rates."""
+        """Lower the estimate after the rejection of a request (`record`) that did not belong to a probe."""
         count = self._accepted
         accepted = count.until(record) if count else 0
         measured = count.rate_until(record) if count and accepted >= _MIN_ACCEPTED else 0.0
@@ -268,10 +292,10 @@ class RateEstimator:
             self._bucket_size = 0.0  # the limit is another one, or its fall looked like the end of a burst
 
     def _fall_back(self, measured: float) -> None:
-        """Lower an estimate that a test of higher rates has set too high: return to a rate from before the test.
+        """Lower an estimate that a test of higher rates has set too high: go back to a rate from before the test.
 
-        `measured` is the requests per second that were accepted after the test, 0 if not measured. The estimate does
-        not fall below it.
+        `measured` is the number of requests per second that were accepted after the test, 0 if it was not measured. The
+        estimate does not fall below `measured`.
         """
         least = self._fallback_rates[0] if measured else self._fallback_rates.pop()
         self.rate = max(_MIN_RATE, min(self.rate, max(least, measured)))
@@ -280,10 +304,10 @@ class RateEstimator:
             self._bucket_size = max(self._bucket_size, self._excess_sent)
 
     def on_backoff_ended(self, now: float, record: SendRecord, blocked_since: float, still_blocked_at: float) -> None:
-        """Learn from a time in which the service rejected everything: if it was long, a fixed time window has ended.
+        """Learn from a period in which the service rejected everything: if it was long, a time window has ended.
 
         Args:
-            now: The time.
+            now: The present time.
             record: Record of the first request accepted after the rejections.
             blocked_since: When the rejections began.
             still_blocked_at: The last time at which the rejections had certainly not ended yet.
@@ -312,14 +336,14 @@ class RateEstimator:
     def next_reset_at(self, now: float, record: SendRecord, blocked_since: float) -> float | None:
         """Return the earliest time at which the quota of a time window may be renewed; None if no quota is used up.
 
-        The rejections began at the time `blocked_since`; `record` is of the request rejected last.
+        The rejections began at the time `blocked_since`. `record` is the record of the latest rejected request.
         """
         if self._window is None or not self.window_limited or not self._window.is_used_up(record):
             return None
         return self._window.next_reset_at(now, blocked_since)
 
     def start_window(self, count: AcceptedCount) -> None:
-        """Begin to infer a quota per fixed time window, from the requests that `count` has counted since its start."""
+        """Begin to infer the quota of fixed time windows, from the accepted requests that `count` has counted."""
         self._window = QuotaWindow(count.start, count.not_accepted)
 
     def on_congestion(self, now: float, measured: float) -> None:

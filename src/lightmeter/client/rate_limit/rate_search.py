@@ -14,35 +14,43 @@ from typing import Final, NamedTuple
 from lightmeter.client.rate_limit.pacer import SendRecord
 
 _STEPS: Final = (1.0, 1.04, 1.08, 1.12, 1.18, 1.25, 1.35, 1.5)
-"""Factors on the accepted rate that are tried one after the other."""
+"""Factors by which the accepted rate is multiplied to get the rates to try, in this order."""
 
 _STEP_AFTER_MEASUREMENT: Final = 1
+"""Index in `_STEPS` with which the search goes on after a rejection, if a rate was measured."""
+
 _STEP_AFTER_CUT: Final = 3
-"""Indices of the factors with which the search goes on: larger after a cut without a measurement."""
+"""Index in `_STEPS` with which the search goes on after a rejection, if the rate was cut without a measurement."""
 
 _STEP_S: Final = 0.8
+"""Least seconds for which a rate is tried."""
+
 _STEP_REQUESTS: Final = 5
-"""A step lasts for so many seconds, and for so many requests."""
+"""A rate is tried at least for the time that this many requests take at the accepted rate."""
 
 _MIN_SENT: Final = 0.85
-"""A step counts only if at least this fraction of its rate was sent."""
+"""A rate counts as accepted only if at least this fraction of the requests that it allows were sent."""
 
 _MIN_ACCEPTED: Final = 5
+"""Number of requests accepted between two rejections from which on their rate counts as measured."""
+
 _ACCEPTED_TO_FINISH: Final = 12
-"""Accepted requests between two rejections from which a rate is measured, and from which it may end the search."""
+"""Number of requests accepted between two rejections from which on their rate may end the search."""
 
 _MAX_BOUND_RATIO: Final = 1.15
-"""The search ends if the upper bound is at most so many times the lower one."""
+"""The search ends if the upper bound of the limit is at most this many times the lower bound."""
 
 _CUT_FACTOR: Final = 0.45
+"""After a rejection without a measurement, the new accepted rate is this fraction of the rate that was tried."""
+
 _MAX_MEASURED_FACTOR: Final = 0.95
-"""Factors on the tried rate: after a rejection without a measurement, and the most that a measurement may give."""
+"""After a rejection with a measurement, the new accepted rate is at most this fraction of the rate that was tried."""
 
 _MAX_REJECTIONS: Final = 5
-"""After so many rejections the next usable measurement ends the search."""
+"""After more rejections than this, a measured rate ends the search even if the bounds are far apart."""
 
 _UNMEASURED_RATE: Final = 1.0
-"""Requests per second from which a search starts if no rate could be measured."""
+"""Requests per second with which a search starts if no rate could be measured."""
 
 
 class _Rejection(NamedTuple):
@@ -57,7 +65,7 @@ class RateSearch:
 
     Args:
         rate: First estimate, requests per second, above 0.
-        now: The time in seconds on any clock that never steps, as in all methods.
+        now: The present time in seconds on a monotonic clock, as in all methods.
         first: Record of the rejected request that caused the search.
 
     Attributes:
@@ -96,8 +104,8 @@ class RateSearch:
     def on_rejected(self, now: float, record: SendRecord) -> None:
         """Lower the rate after a rejection, or end the search if the limit is now known to within a few percent.
 
-        `record` is of the rejected request; the rejection came at the time `now`. The caller reports only the first of
-        several simultaneous rejections.
+        `record` is the record of the rejected request; the rejection came at the time `now`. If several requests are
+        rejected at once, the caller reports only the first rejection.
         """
         tried, raised = self.rate, self._step > self._first_step
         rejection = _Rejection(record.sent_at, record.number - self._not_accepted + 1)
@@ -120,7 +128,8 @@ class RateSearch:
     def _lower_bound(self, rejection: _Rejection) -> tuple[float, int]:
         """Return (lower bound of the limit in requests per second, number of accepted requests that prove the bound).
 
-        The bound is the highest rate accepted since an earlier rejection; (0, 0) if too few requests were accepted.
+        For each earlier rejection there is a rate of the requests accepted between it and `rejection`. The bound is the
+        highest of these rates. Return (0, 0) if too few requests were accepted.
         """
         bounds = [
             ((rejection.accepted - one.accepted) / (rejection.sent_at - one.sent_at), rejection.accepted - one.accepted)
@@ -134,9 +143,9 @@ def first_rate(measured: float, accepted: int, tried: float) -> float:
     """Return the requests per second at which to start the search for a limit, after the first rejections.
 
     Args:
-        measured: Requests per second accepted so far; 0 if none were.
-        accepted: Requests accepted between the first two rejections; with few of them the search starts lower.
-        tried: Requests per second sent before the rejection; the search starts below this rate.
+        measured: Requests per second accepted so far; 0 if none were accepted.
+        accepted: Requests accepted between the first two rejections. If this number is low, the search starts lower.
+        tried: Requests per second sent before the rejection. The search starts below this rate.
     """
     if not measured:
         return _UNMEASURED_RATE

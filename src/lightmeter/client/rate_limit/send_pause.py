@@ -6,27 +6,38 @@ from collections.abc import Callable
 from typing import Final
 
 _FIRST_PAUSE_S: Final = 0.5
+"""Seconds of the pause after a first rejection, if no rate is known; the most seconds of this pause otherwise."""
+
 _SHORTEST_PAUSE_S: Final = 0.02
-"""Longest and shortest pause after a first rejection, in seconds: the longest one while no rate is known."""
+"""Least seconds of the pause after a first rejection, if a rate is known."""
 
 _DOUBLINGS: Final = 3
-"""Number of times that the pause doubles; then it grows by a half, so that less of the last pause is wasted."""
+"""Number of rejections in a row that double the pause.
+
+At each further rejection the pause grows by a half, so that the last pause is not much longer than necessary.
+"""
 
 _LONGEST_PAUSE_S: Final = 60.0
-"""Longest pause that is not requested by the service, in seconds."""
+"""Most seconds of a pause, unless the service itself asks for a longer one."""
 
 _TOKENS_PER_PAUSE: Final = 1.6
-"""Tokens that a bucket must regain during a pause, so that the next request does not find it empty again."""
+"""Number of tokens that the service's token bucket must regain during the pause after a first rejection.
+
+Each accepted request takes one token, so the next request does not find the bucket empty again.
+"""
 
 _TRIAL_S: Final = 0.6
-"""Seconds granted to a trial request after several rejections, on top of twice the time that a rejection takes."""
+"""Seconds added, after several rejections in a row, to the wait for the outcome of a trial request.
+
+Without this addition, the wait is twice the time that a rejection takes to arrive.
+"""
 
 
 class Backoff:
     """Decides how long nothing at all may be sent after rejections.
 
-    While only rejections come back, one trial request at a time is sent after each pause. Times are in seconds, on any
-    clock that never steps; in all methods `now` is the present time.
+    While only rejections come back, a single trial request is sent after each pause. Times are in seconds on a
+    monotonic clock; in all methods `now` is the present time.
 
     Args:
         jitter: Returns random numbers from 0 to 1. Half of a pause is fixed and half is random ("equal jitter"), so
@@ -35,7 +46,7 @@ class Backoff:
     Attributes:
         blocked_until: Nothing may be sent before this time.
         retry_after_until: The latest time until which the service asked to wait.
-        consecutive_rejections: Number of pauses that rejections began since the last accepted request.
+        consecutive_rejections: How many pauses rejections have caused since the last accepted request.
         blocked_since: Time of the first rejection since the last accepted request.
         last_rejected_at: Time of the last rejection.
     """
@@ -50,9 +61,10 @@ class Backoff:
         self._trial_until = float("-inf")
 
     def wait_s(self, now: float) -> float:
-        """Return the seconds from `now` until a request may be sent.
+        """Return the seconds from `now` until a request may be sent; 0 if it may be sent now.
 
-        They are the rest of a pause, or of the wait for the outcome of a trial request.
+        During a pause, these are the rest of the pause. After a trial request, they are the rest of the time in which a
+        rejection of the trial request may arrive.
         """
         if now < self.blocked_until:
             return self.blocked_until - now
@@ -61,19 +73,19 @@ class Backoff:
         return 0.0
 
     def on_admitted(self, now: float, rejection_rtt_s: float) -> None:
-        """Record that a request is sent now; after rejections, it is the trial request.
+        """Record that a request is sent at `now`. After a rejection, this request is the trial request.
 
-        The next requests then wait until a rejection of the trial would have arrived. `rejection_rtt_s` is the usual
-        number of seconds from sending a request to its rejection.
+        The next requests then wait until a rejection of the trial request would have arrived. `rejection_rtt_s` is the
+        usual number of seconds from sending a request to its rejection; 0 if unknown.
         """
         if self.consecutive_rejections:
             extra_s = _TRIAL_S if self.consecutive_rejections > 1 or not rejection_rtt_s else 0.0
             self._trial_until = now + extra_s + 2 * rejection_rtt_s
 
     def start_backoff(self, now: float, rate: float | None) -> None:
-        """Begin a pause after a rejection.
+        """Begin a pause after a rejection. Each further rejection in a row makes the pause longer.
 
-        The first pause may be shorter if `rate`, the limit in requests per second, is known; None: unknown.
+        `rate` is the limit in requests per second, None if unknown. If it is known, the first pause is often shorter.
         """
         if not self.consecutive_rejections:
             self.blocked_since = now
@@ -89,9 +101,10 @@ class Backoff:
         self.blocked_until = max(self.blocked_until, now + pause_s * (0.5 + 0.5 * min(1.0, max(0.0, self._jitter()))))
 
     def on_expected_reset(self, now: float, next_reset_at: float | None) -> None:
-        """Pause until `next_reset_at`, when the service probably renews a quota, but at most 60 s; None: no change.
+        """Replace the present pause by one until `next_reset_at`, when the service probably renews a quota.
 
-        A pause that the service itself asked for is not shortened.
+        The new pause lasts at most 60 s, but never ends before the time that the service itself asked for. If
+        `next_reset_at` is None or past, the present pause does not change.
         """
         if next_reset_at is not None and next_reset_at > now:
             self.blocked_until = max(self.retry_after_until, min(next_reset_at, now + _LONGEST_PAUSE_S))
@@ -102,6 +115,6 @@ class Backoff:
         self.blocked_until = max(self.blocked_until, until)
 
     def on_accepted(self) -> None:
-        """End the pauses: a request that was sent after the last rejection was accepted."""
+        """End the series of rejections, because the service accepted a request that was sent after the last one."""
         self.consecutive_rejections = 0
         self._trial_until = float("-inf")
