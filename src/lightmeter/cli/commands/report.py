@@ -1,4 +1,4 @@
-"""`lightmeter report`: an HTML page about a run."""
+"""`lightmeter report`: writes an HTML page about a run."""
 
 from __future__ import annotations
 
