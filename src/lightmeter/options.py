@@ -269,7 +269,7 @@ def make_options(**fields: Any) -> Options:
 
 
 def parse_options(**fields: Any) -> Options:
-    """Return validated options from keyword arguments, which may include options that have no effect.
+    """Return validated options from keyword arguments; `NEEDED_OPTIONS`, unlike in `make_options`, is not checked.
 
     Raises:
         SettingsError: an option is unknown or its value is not allowed; the message names it.

@@ -240,7 +240,7 @@ def _errors_translated(path: Path) -> Iterator[None]:
 
 
 def _is_intact(sha256: str, raw: bytes) -> bool:
-    """Whether a cached answer is undamaged: `raw`, its compressed bytes, must have the hash `sha256` uncompressed."""
+    """Whether a cached answer is undamaged: `raw` can be decompressed, and the result has the hash `sha256`."""
     try:
         return hashlib.sha256(decompress(raw)).hexdigest() == sha256
     except Exception:  # noqa: BLE001 (a decompressor may raise anything on damaged bytes)

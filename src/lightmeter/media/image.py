@@ -173,8 +173,8 @@ def load_rgb_and_levels(content: bytes, max_side: int) -> tuple[NDArray[np.uint8
     """Decode an image to an upright RGB array of at most `max_side` pixels a side, and count its stored values.
 
     This is quicker than `load_rgb`, but less sharp. The second result is a histogram of the stored values: for each
-    channel (one for a gray picture, else three), a row of 256 numbers. It counts at most `max_side` x `max_side` points
-    of the picture before it is shrunk, because shrinking mixes the values.
+    channel (one for a gray picture, else three), a row of 256 numbers. It counts pixels of the original picture, as
+    shrinking mixes values. Of a large picture it counts an even sample of at most `max_side` x `max_side` pixels.
 
     Raises:
         UnsupportedMedia, BrokenMedia, MediaTooLarge: as `load_rgb`.

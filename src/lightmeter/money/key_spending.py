@@ -1,4 +1,4 @@
-"""Compute what all runs on this machine have spent with an API key in the present period, and forecast its end."""
+"""Compute what all runs on this machine spent with an API key in the present period; forecast the sum at its end."""
 
 from __future__ import annotations
 

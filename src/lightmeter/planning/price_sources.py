@@ -41,9 +41,9 @@ def rates_for(options: Options, settings: Settings, service: ServiceInfo | None 
 
     Prices that a service lists with its back ends override the shipped table. The user's own prices override both.
 
-    For the embedded service, own prices can only raise a price: it charges by its own table, so each feature gets the
-    higher of the table's price and the user's price. The exception is `OwnPrices.free`: then the user's prices, which
-    are 0, are charged.
+    The embedded service charges the prices that it lists, whatever prices the user sets. So for this service, each
+    feature gets the higher of the listed price and the user's price. The exception is `OwnPrices.free`: then the
+    service charges the user's prices, which are 0.
 
     Args:
         options: The options of the run.

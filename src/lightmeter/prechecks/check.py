@@ -319,7 +319,10 @@ def _add_content(checked: CheckResult, decoded: DecodedImage | DecodedVideo) -> 
 
 
 def _examine_image(response: ProbeResponse, thresholds: QualityThresholds) -> DecodedImage:
-    """Examine the first bytes of an image at a URL; decode the image if these bytes are its whole content."""
+    """Check the downloaded first bytes of an image at a URL; return its size in pixels and the findings.
+
+    If these bytes are the whole image, it is also decoded, and its quality is compared with `thresholds`.
+    """
     size, findings = check_image_head(response.head, response.size_bytes)
     if response.is_whole and not findings:
         return check_image(response.head, thresholds, remote=True)

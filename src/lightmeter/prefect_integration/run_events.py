@@ -29,7 +29,12 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class RunTotals:
-    """What the run in a folder had spent when `read_totals` was called; `run_ids`, its ids, is empty without a run."""
+    """What the run in an output folder had spent when `read_totals` was called.
+
+    Attributes:
+        run_ids: The present id of the run, and its former ids; empty without a run.
+        spent: Credits and requests of the run so far.
+    """
 
     run_ids: tuple[str, ...] = ()
     spent: Spent = Spent()

@@ -34,8 +34,8 @@ PICTURES: Final = (1, 2, 4, 8, 16, 32)
 def _time(histogram: Callable[..., Histogram], name: str) -> Iterator[None]:
     """Record in a histogram how many seconds the `with` block takes.
 
-    `histogram` is a function that takes two labels and returns the histogram: `name`, and `ok` or, if the block raises
-    an error, `failed`.
+    `histogram` is called with two labels and returns the histogram to record in. The first label is `name`. The second
+    is `ok`, or `failed` if the block raises an error.
     """
     start_s = time.perf_counter()
     outcome = "failed"
@@ -75,7 +75,10 @@ class _ConventionalNames(Collector):
 
 
 def _new_registry() -> CollectorRegistry:
-    """Return a Prometheus registry with the metrics of this process, and the versions of lightmeter and Python."""
+    """Return a Prometheus registry with two kinds of metrics, to which `Metrics` adds those of the service.
+
+    It has the processor time, memory and open files of this process, and the versions of lightmeter and Python.
+    """
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     build = Gauge("lightmeter_build_info", "Always 1.", ("version", "python"), registry=registry)

@@ -98,6 +98,6 @@ def _redirect_file(url: str) -> Iterator[str]:
 
 
 def _has_display() -> bool:
-    """Return whether a browser window can appear: on a desktop, for a command in a terminal."""
+    """Return whether this machine has a graphical desktop and the command was started in a terminal."""
     is_desktop = sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
     return is_desktop and sys.stdout.isatty()

@@ -1,6 +1,7 @@
 """Finds a service's limit on the number of requests in flight (sent, but not answered yet).
 
-A *probe* is a test request that is sent although the limit is reached. If it is accepted, the limit may be higher.
+The module estimates this limit. A *probe* is an ordinary request of the run that is sent although as many requests as
+the estimate are in flight. If the service accepts several probes, the estimate is raised.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ A rare rejection does not lower the limit.
 """
 
 _CLEAR_LATENCY_RATIO: Final = 10.0
-"""If answers take more than this many times as long as rejections, the number of requests in flight is exact."""
+"""If answers take more than this many times as long as rejections, the count of requests in flight is taken as exact.
+
+Then hardly any request ends while a rejection is on its way.
+"""
 
 _ENOUGH_ACCEPTED: Final = 20
 """A rejection is evidence for or against a concurrency limit only if this many requests were accepted before it.

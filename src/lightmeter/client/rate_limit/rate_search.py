@@ -1,10 +1,11 @@
 """Finds a limit on requests per second to within a few percent, starting from the first rejections.
 
 The service may use a token bucket: tokens flow into it at the rate of the limit, and each accepted request takes one.
-The bucket is empty at each rejection. Between two rejections the service accepts as many requests as tokens flow in,
-and at most one more, whatever the size of the bucket. So the number of accepted requests divided by the seconds is a
-lower bound of the limit; the more requests, the closer. (It is only a lower bound because a full bucket loses tokens.)
-The rate at which a rejection came is an upper bound. The search ends when both bounds are close to each other.
+The bucket is empty at each rejection. So between two rejections, the service accepts as many requests as tokens flow
+in, and at most one more for a part of a token, whatever the size of the bucket. It accepts fewer if the bucket was full
+for a time, because a full bucket loses tokens. So the accepted requests divided by the seconds are a lower bound of the
+limit; with more requests it is closer. The rate at which a rejection came is an upper bound. The search ends when both
+bounds are close to each other.
 """
 
 from __future__ import annotations

@@ -63,7 +63,11 @@ WHERE {_UNPAID} AND coalesce(n.content_sha256 = o.content_sha256,
     AND coalesce(f.facts ->> '$.etag' = g.facts ->> '$.etag', 1));
 {_WITHOUT_VIDEOS}
 """  # noqa: S608 (our own words, here and below)
-"""SQL: creates `same`, the pairs (row of the next run, row of the earlier run) that have the same image or video."""
+"""SQL: creates the table `same`: pairs of a row of the next run and a row of the earlier run with the same content.
+
+Content is the same if the hashes are equal. If a hash is unknown, the URLs must be equal, and size and ETag where both
+are known. Of the next run, only rows without a result are in the table, and no video whose frames are sent instead.
+"""
 
 _SAME_BY_NEAR_DUPLICATES: Final = f"""
 DELETE FROM temp.same;

@@ -45,7 +45,7 @@ def packaged_file(file: str, *, package: str = "lightmeter", digest: str | None 
     """Return the path of a model file in an installed package, without importing the package.
 
     Args:
-        file: Path of the model below the folder that the package is installed in.
+        file: Path of the model relative to `site-packages`, such as `lightmeter/models/NAME.onnx`.
         package: Name of the distribution.
         digest: Expected SHA-256 of the file in hexadecimal digits; None skips the check.
 

@@ -137,7 +137,10 @@ def _columns(tree: Any) -> Iterator[list[str]]:
 
 
 def _column_problems(tree: Any) -> Iterator[str]:
-    """Yield an error message for each column name in a syntax tree that is wrong; subqueries are not searched."""
+    """Yield an error message for each column in a syntax tree that is named without its table, or does not exist.
+
+    Columns in subqueries are not checked.
+    """
     for names in _columns(tree):
         if len(names) == 1:
             yield f"{names[0]} is neither a column with its table before it nor a text in single quotes"

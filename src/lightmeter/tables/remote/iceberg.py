@@ -30,8 +30,7 @@ from lightmeter.tables.remote.delta import signed_batches
 from lightmeter.tables.remote.uris import file_system, is_uri, uri_name
 
 CATALOG_NAME: Final = "lightmeter"
-"""Name of the user's catalog in the settings of pyiceberg. Unless these settings name a namespace, it is also that of
-the tables in the catalog."""
+"""Name of the user's catalog in the settings of pyiceberg, and the default namespace of the tables in this catalog."""
 
 MARKER: Final = "export.json"
 """Name of the commit marker: the file that an export writes last, and that names the tables of the export."""

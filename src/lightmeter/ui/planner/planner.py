@@ -225,8 +225,8 @@ class PlannerView(ViewModel):
         """Run the plan whose price the page offers; `max_credits` is the number on the button that was clicked.
 
         Raises:
-            UsageError: The form has changed since the price was shown, or the offer has other credits; the plan has
-                risks without consent; or the planner is busy or may not spend.
+            UsageError: The form has changed since the price was shown, `max_credits` is not the price of the offer,
+                the user has not agreed to the plan's risks, or the planner is busy or may not spend.
         """
         self._must_be_able_to_spend()
         with self._lock:

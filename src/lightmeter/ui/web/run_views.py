@@ -13,12 +13,11 @@ from lightmeter.ui.web.web_server import WebView
 
 
 def run_views(folder: Path, *, allow_review: bool = False) -> dict[str, WebView]:
-    """Return name, such as `explorer` → view of the run in `folder`, in the order of the page's navigation.
+    """Return the views of the run in `folder` by name, such as `explorer`, in the order of the navigation bar.
 
     Args:
         folder: The output folder of the run.
-        allow_review: Whether the review page may write decisions. This does not affect saved views of the gallery,
-            which the page may always write.
+        allow_review: Whether the view `review` may write decisions. The gallery may store its filters in any case.
     """
     monitor = RunMonitor(folder)
     return {
