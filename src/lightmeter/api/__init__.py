@@ -1,1 +1,1 @@
-"""What `import lightmeter` offers: plan, run, resume, open, and the results of a run."""
+"""What `import lightmeter` offers: functions to plan, run, resume and open a run, and the classes of their results."""

@@ -1,17 +1,18 @@
-"""Agreement of the back ends of a run, and what answers would be lost without a certain back end.
+"""Agreement of the back ends of a run, and the answers that would be lost without a certain back end.
 
 An answer is a tag, a brand, a color name, the fact that a picture shows a face, or the fact that a picture is unsafe
 (an NSFW severity at or above a threshold). A video counts as one item, with the answers about all its frames. An item
-counts for a pair of back ends if its row has the status `ok` and neither back end reported an error about it; for NSFW,
-both must also have rated it. Duplicates do not count.
+counts for a pair of back ends if its row has the status `ok` and neither back end reported an error about it. For NSFW,
+both back ends must also have rated the item. Duplicates do not count.
 
 Two measures:
 
-- Jaccard overlap for sets of answers (P. Jaccard, 1912): the answers that both gave, divided by those that either gave;
-  1 if neither gave any. The result is the mean over items.
-- Cohen's kappa for yes or no (J. Cohen, "A Coefficient of Agreement for Nominal Scales", 1960): the observed agreement,
-  corrected for chance agreement, which two independent back ends would reach that say yes equally often. Kappa is 1 for
-  full agreement, 0 for chance agreement, and undefined if both back ends give one and the same answer to all items.
+- Jaccard overlap, for sets of answers (P. Jaccard, 1912): the number of answers that both back ends gave, divided by
+  the number that at least one of them gave; 1 if neither gave any. The result is the mean over the items.
+- Cohen's kappa, for yes-or-no answers (J. Cohen, "A Coefficient of Agreement for Nominal Scales", 1960): the observed
+  agreement, corrected for chance agreement. Chance agreement is what two independent back ends would reach if each
+  said yes as often as the real one. Kappa is 1 for full agreement, 0 for chance agreement, and undefined if both back
+  ends give one and the same answer to all items.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from lightmeter.pricing.estimate import CreditRange
 from lightmeter.tables.query.duckdb_query import QuerySession
 
 DEFAULT_THRESHOLD: Final = 0.5
-"""NSFW severity from which a picture counts as unsafe, if the caller names no other."""
+"""NSFW severity (0 to 1) from which a picture counts as unsafe, if the caller names no other threshold."""
 
 MEMORY_MB: Final = 1024
-"""Memory limit of the queries; more data than that goes to temporary files."""
+"""Memory limit of the queries in MiB; DuckDB moves data beyond it to temporary files."""
 
 _ANSWERS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -53,12 +54,12 @@ _ANSWERS: Final[Mapping[str, str]] = MappingProxyType(
 """Feature → query for the answers that are compared."""
 
 _YES_OR_NO: Final = ("nsfw", "faces")
-"""Features with at most one answer for each item, compared by Cohen's kappa; others are sets."""
+"""Features with at most one answer for each item. They are compared by Cohen's kappa, others by the Jaccard overlap."""
 
 _SOURCES: Final = "SELECT DISTINCT source FROM {feature} WHERE source IS NOT NULL"
 
 _MAX_SOURCES: Final = 62
-"""Maximum number of back ends that are compared for a feature: each has one bit of a 64-bit integer."""
+"""The number of back ends that are compared for a feature is limited to this: each has one bit of a 64-bit integer."""
 
 _ITEMS: Final = """
 WITH ok AS (SELECT item_id, backends FROM assets WHERE status = 'ok'),
@@ -72,7 +73,10 @@ looked AS (
   SELECT item_id, answer, bit_or(bit) AS givers FROM ({answers}) JOIN sources USING (source) GROUP BY ALL
 ), kept AS (SELECT item_id, answer, givers & looked AS givers, looked FROM answers JOIN looked USING (item_id))
 """
-"""Bit sets of back ends: `looked` has those that answered an item, `givers` those that gave one answer about it."""
+"""SQL for two bit sets of back ends.
+
+`looked` has the back ends that answered an item, `givers` those that gave one certain answer about the item.
+"""
 
 _RATED: Final = """AND EXISTS (
   FROM nsfw WHERE nsfw.item_id = ok.item_id AND nsfw.source = sources.source AND severity IS NOT NULL)"""
@@ -108,7 +112,7 @@ FROM sources ORDER BY source
 """
 
 _MAX_LINES: Final = 20
-"""Most rows of each table in the text of an `Agreement`."""
+"""Maximum number of rows of each table in the text of an `Agreement`."""
 
 _PAIR_TYPES: Final[dict[str, pa.DataType]] = {
     **dict.fromkeys(("feature", "one", "other"), pa.string()),
@@ -133,12 +137,12 @@ class PairAgreement:
         one: A back end.
         other: The other back end.
         items: Number of items that both answered.
-        both_say: Number of answers that both gave, each counted once for each item.
+        both_say: Number of answers that both gave. An answer about two items counts twice.
         only_one: Number of answers that `one` gave and `other` did not.
         only_other: Number of answers that `other` gave and `one` did not.
-        agreement: Mean over the items of the Jaccard overlap of their answers, 0 to 1. For a yes-or-no feature (`nsfw`,
+        agreement: Mean of the Jaccard overlap of their answers over the items, 0 to 1. For a yes-or-no feature (`nsfw`,
             `faces`), this is the share of items with equal answers.
-        kappa: Cohen's kappa of a yes-or-no feature; None for other features, and if it is undefined.
+        kappa: Cohen's kappa of a yes-or-no feature; None for other features, and where kappa is undefined.
     """
 
     feature: str
@@ -160,16 +164,15 @@ class DroppedFeature:
         backend: The back end.
         feature: The feature, such as `tags`.
         items: Number of items that this back end answered.
-        answers: Number of answers that this back end gave, each counted once for each item.
+        answers: Number of answers that this back end gave. An answer about two items counts twice.
         lost_answers: Number of these answers that no other back end gave about the same item.
         lost_items: Number of items about which only this back end gave any answer.
         list_price_credits: The planned price of this feature of the back end for all pictures of the run, in credits
-            before rounding up; None if it is unknown. Dropping the feature can save more or less than that.
-        saved_credits_low: By how many credits, at least, the run's charges would be lower without this feature of the
-            back end; None if that is unknown. The savings of several dropped features do not add up, because the
-            service rounds charges up.
-        saved_credits_high: By how many credits, at most; more than `saved_credits_low` only if it is unknown whether
-            the service rounds up each picture or each request.
+            before rounding up; None if it is unknown. The actual saving can be higher or lower than this price.
+        saved_credits_low: The fewest credits by which the run's charges would be lower without this feature of the back
+            end; None if unknown. The savings of several features do not add up, because the service rounds charges up.
+        saved_credits_high: The most credits by which the charges would be lower. It differs from `saved_credits_low`
+            only if it is unknown whether the service rounds up each picture or each request.
     """
 
     backend: str
@@ -188,7 +191,10 @@ class DroppedFeature:
 
     @property
     def saved_credits_per_lost_answer(self) -> float | None:
-        """`saved_credits_low` divided by `lost_answers`: infinite if no answer is lost, None if credits are unknown."""
+        """`saved_credits_low` divided by `lost_answers`, or None if the credits are unknown.
+
+        If no answer is lost, the value is infinite, or 0 if nothing is saved either.
+        """
         if self.saved_credits_low is None:
             return None
         if self.lost_answers:
@@ -204,8 +210,8 @@ class Agreement:
         pairs: One object for each feature and pair of back ends.
         losses: One object for each feature and back end that answered an item or was paid for, sorted by
             `saved_credits_per_lost_answer`, largest first.
-        unknown_credits: Why it is unknown how many credits the run would save without a back end, as a part of a
-            sentence; None if it is known.
+        unknown_credits: Why it is unknown how many credits dropping a back end would save, as a part of a sentence;
+            None if the savings are known.
     """
 
     pairs: tuple[PairAgreement, ...]
@@ -247,12 +253,13 @@ def read_agreement(
     thresholds: float | Mapping[str, float] = DEFAULT_THRESHOLD,
     where: Path | str | None = None,
 ) -> Agreement:
-    """Compare the answers of the back ends of a run; return also what a run without each of them would save and lose.
+    """Compare the answers of a run's back ends; return also what dropping a feature of a back end would save and lose.
 
     Args:
         out: The output folder of the run.
         min_score: Tags and brands with a lower score do not count; those without a score always count.
-        thresholds: NSFW severity from which a picture counts as unsafe: one for all, or back end → severity.
+        thresholds: A picture with this NSFW severity or a higher one counts as unsafe. One number for all back ends, or
+            a mapping back end → severity.
         where: The folder or URI of the tables, if it is not `out`.
 
     Raises:
@@ -289,13 +296,13 @@ def _with_credits(
 
 
 def cohen_kappa(items: int, both: int, only_one: int, only_other: int) -> float | None:
-    """Return Cohen's kappa of two back ends that say yes or no about `items` items; None where it is undefined.
+    """Return Cohen's kappa of two back ends that say yes or no about each item; None where kappa is undefined.
 
     Args:
         items: Number of items.
-        both: Number of items with yes from both.
-        only_one: Number of items with yes from the first one only.
-        only_other: Number of items with yes from the second one only.
+        both: Number of items to which both back ends say yes.
+        only_one: Number of items to which only the first back end says yes.
+        only_other: Number of items to which only the second back end says yes.
     """
     if not items:
         return None
@@ -309,10 +316,10 @@ def cohen_kappa(items: int, both: int, only_one: int, only_other: int) -> float 
 
 
 def _sources(session: QuerySession, feature: str, paid: Iterable[str]) -> list[str]:
-    """Return the sorted names of the back ends that are in `paid` or have answers for `feature` in a run's tables.
+    """Return the sorted names of the back ends that have answers for `feature` in a run's tables, or are in `paid`.
 
-    `session` has these tables open; `paid` names the back ends that the run paid for `feature`. Names after the first
-    `_MAX_SOURCES` are left out.
+    `session` has the run's tables open. `paid` names the back ends that the run paid for `feature`. At most
+    `_MAX_SOURCES` names are returned; the rest is dropped.
     """
     answered: list[Any] = session.ask(_SOURCES.format(feature=feature)).column("source").to_pylist()
     return sorted({*answered, *paid})[:_MAX_SOURCES]
@@ -332,7 +339,7 @@ def _compare(
         feature: The feature, such as `tags`.
         sources: Names of the back ends.
         min_score: Tags and brands with a lower score do not count.
-        thresholds: NSFW severity from which a picture counts as unsafe: one for all, or back end → severity.
+        thresholds: NSFW severity from which a picture counts as unsafe: one number for all, or back end → severity.
 
     Returns:
         (the agreements, one dict for each back end). A dict has the name of the back end under the key `source`, and

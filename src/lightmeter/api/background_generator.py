@@ -1,7 +1,8 @@
 """Runs an async generator in a background thread, so that the end of `asyncio.run` cancels no request in flight.
 
-When `asyncio.run` ends, it cancels every task of its event loop. Requests in flight would lose answers that may have
-been charged. Tasks in the loop of the background thread are not canceled; `asyncio.run` waits until they have ended.
+When `asyncio.run` ends, it cancels every task of its event loop. A canceled request would lose its answer, which may
+already have been charged. Tasks in the loop of the background thread are not canceled: `asyncio.run` waits until they
+have ended.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from lightmeter.background_loop import BackgroundLoop
 
 T = TypeVar("T")
 GeneratorFactory = Callable[[asyncio.Event], AsyncGenerator[T]]
-"""Function that returns a generator; its argument is an event that stops the generator early when it is set."""
+"""Function that returns a generator. Its argument is an event: once the event is set, the generator stops early."""
 
 _MAX_WAITING_VALUES: Final = 16  # for a slow reader; older values are dropped
 
@@ -24,9 +25,10 @@ _MAX_WAITING_VALUES: Final = 16  # for a slow reader; older values are dropped
 async def in_background(factory: GeneratorFactory[T], stop: asyncio.Event | None = None) -> AsyncGenerator[T]:
     """Run the generator that `factory` returns in a background thread, and yield its values in the current event loop.
 
-    Closing this generator, canceling its task, or ending its event loop closes the background generator, and waits
-    for its end. An event loop closed without `asyncio.run` cannot wait: the background generator then ends by itself.
-    Setting `stop` asks the background generator to stop early: it sets the event that `factory` was called with.
+    When the caller closes this generator, cancels its task, or ends its event loop, the background generator is closed,
+    and the caller waits for its end. An event loop that is closed without `asyncio.run` cannot wait: the background
+    generator then ends by itself. To stop the background generator early, set `stop`: this sets the event that
+    `factory` was called with.
     """
     work = _BackgroundGenerator(factory)
     forwarding = None if stop is None else asyncio.create_task(_forward_stop(stop, work))
@@ -41,7 +43,7 @@ async def in_background(factory: GeneratorFactory[T], stop: asyncio.Event | None
 
 
 def cancel_all_work() -> None:
-    """Cancel the tasks of every generator that `in_background` runs now, without waiting for answers in flight."""
+    """Cancel the tasks of all generators that `in_background` is running. Answers to their requests are not awaited."""
     for work in list(_running):
         work.cancel()
 
@@ -52,7 +54,10 @@ async def _forward_stop(stop: asyncio.Event, work: _BackgroundGenerator[T]) -> N
 
 
 class _BackgroundGenerator(Generic[T]):
-    """An async generator that runs in a background thread. Call the methods in the event loop that reads its values."""
+    """An async generator that runs in a background thread.
+
+    Call the methods in the event loop that reads its values.
+    """
 
     def __init__(self, factory: GeneratorFactory[T]) -> None:
         self._factory = factory
@@ -69,7 +74,7 @@ class _BackgroundGenerator(Generic[T]):
         self._future.add_done_callback(self._on_done)
 
     async def values(self) -> AsyncGenerator[T]:
-        """Yield the values of the background generator in the reader's event loop; raise what the generator raises."""
+        """Yield the values of the background generator in the reader's event loop, then raise its error, if any."""
         while True:
             self._value_ready.clear()
             while self._values:
@@ -96,7 +101,10 @@ class _BackgroundGenerator(Generic[T]):
         self._call_in_background(self._cancel_tasks)
 
     async def ended(self) -> None:
-        """Wait until the background generator is closed; if canceled meanwhile, raise CancelledError afterwards."""
+        """Wait until the background generator is closed.
+
+        If the calling task is canceled meanwhile, go on waiting, then raise CancelledError.
+        """
         cancelled: asyncio.CancelledError | None = None
         while not self._finished.is_set():
             try:
@@ -108,9 +116,11 @@ class _BackgroundGenerator(Generic[T]):
             raise cancelled
 
     async def _wait_for_end(self) -> None:
-        """Wait until the background generator has ended; if canceled, ask it to stop early, and go on waiting.
+        """Wait until the background generator has ended.
 
-        This runs as a task of the reader's loop. At its end, `asyncio.run` cancels the task and waits for it.
+        If this task is canceled meanwhile, ask the generator to stop early, and go on waiting.
+
+        This runs as a task of the reader's event loop. When `asyncio.run` ends, it cancels the task and waits for it.
         """
         while not self._finished.is_set():
             try:
@@ -133,7 +143,7 @@ class _BackgroundGenerator(Generic[T]):
                     return
 
     def _call_in_caller_loop(self, function: Callable[[], object]) -> bool:
-        """Schedule a call of `function` in the event loop that reads the values; return False if it is closed."""
+        """Schedule a call of `function` in the event loop that reads the values; return False if it was closed."""
         try:
             self._loop.call_soon_threadsafe(function)
         except RuntimeError:

@@ -30,9 +30,10 @@ from lightmeter.settings import read_settings
 
 @dataclass(frozen=True, slots=True)
 class FindingCount:
-    """Number of rows (`rows`) in which the pre-check `check` found a problem of one `severity`, such as `error`.
+    """One kind of problem that a pre-check found, and the number of rows with this problem (`rows`).
 
-    `url` is the URL or path of one such row, and `message` the finding about it, as an example.
+    `check` is the name of the pre-check, and `severity` a text such as `error`. As an example, `url` is the URL or path
+    of one of these rows, and `message` is what the pre-check says about that row.
     """
 
     check: str
@@ -49,12 +50,13 @@ class CheckReport:
     Attributes:
         manifest: Name of the manifest.
         rows: Number of rows.
-        counts: Number of rows by status. A run would send `pending` rows, and neither `skipped` nor `duplicate` ones.
-        reasons: Why rows that are not `pending` would not be sent: an object with the number of rows for each status
-            and reason.
-        findings: A `FindingCount` for each check and severity that found something, errors first.
+        counts: Number of rows by status. A run would send the rows with the status `pending`, but not those with
+            `skipped` or `duplicate`.
+        reasons: Why a run would not send the other rows: one object for each status and reason, with the number of
+            rows.
+        findings: One `FindingCount` for each pair of check and severity that occurred, errors first.
         seconds: How many seconds reading and checking took.
-        out: The output folder with the tables; None if none was named.
+        out: The output folder with the tables; None if the caller named no folder.
     """
 
     manifest: str
@@ -112,11 +114,11 @@ async def check(
 ) -> CheckReport:
     """Read a manifest and check its rows. Needs no key and no service, and requests only the URLs of the manifest.
 
-    Rows that were checked within three days, without an error, are not checked again: the earlier results are used. A
+    A row that was checked without an error in the last three days is not checked again: its earlier results are used. A
     later `plan` of the manifest uses the results of this check in the same way.
 
     Args:
-        manifest: What `plan` accepts: a path or URI, a folder, a glob, a DataFrame, a list of URLs, …
+        manifest: Anything that `plan` accepts: a path or URI, a folder, a glob, a DataFrame, a list of URLs, …
         out: Folder for the tables `assets` and `prechecks`, which `open`, `report` and `lightmeter sql` read; None
             writes no tables.
         reuse: Whether to use the results of earlier checks.
@@ -126,7 +128,7 @@ async def check(
 
     Raises:
         ManifestError: the manifest cannot be read at all.
-        SettingsError: an option is wrong, or the folder holds a run or cannot be written to.
+        SettingsError: an option is wrong, or the folder already holds a run, or the folder cannot be written to.
         WorkersLost: several worker processes died during the same shard.
     """
     scale_out, values = split_scale_out(options)
@@ -137,12 +139,12 @@ async def check(
 async def stream_check_report(
     manifest: ManifestSource, out: Path | str | None, options: Options, scale_out: ScaleOut = LOCAL
 ) -> AsyncGenerator[Progress | CheckReport]:
-    """Check a manifest as `check` does: yield progress, and the report at the end.
+    """Check a manifest as `check` does: yield progress, and at the end the report.
 
     Args:
         manifest: The manifest.
         out: The output folder; None writes no tables.
-        options: Validated options; only those in `CheckOptions` and the option `reuse` matter.
+        options: Validated options. Only the option `reuse` and those in `CheckOptions` have an effect.
         scale_out: What checks the rows: this process, or the workers of a cluster.
     """
     folder, clock = None if out is None else Path(out), SystemClock()

@@ -1,4 +1,4 @@
-"""The Python function `collect`: fetch answers that wait at the service, and send no new request."""
+"""The Python function `collect`: fetch answers that are ready at the service, without sending a new request."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _WAITING: Final = frozenset({State.ACKED})
 _LOST: Final = IN_DOUBT | {State.PROVEN_PAID_LOST, State.PLANNED}
 """States of a request that the service accepted, but whose answer it no longer has.
 
-The state is `planned` (to be sent again) if the account's balance proves that the request was not charged.
+`planned` means that the request will be sent again, because the account's balance proves that it was not charged.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class CollectReport:
-    """What became of the requests of a run that the service had accepted but not answered: three numbers.
+    """What became of the requests of a run that the service had accepted, but not yet answered.
 
     Attributes:
         answered: Requests whose answers were fetched.
@@ -40,17 +40,17 @@ class CollectReport:
 
 
 async def collect(out: Path | str, *, wait_s: float | None = None, settings: Settings | None = None) -> CollectReport:
-    """Fetch the answers that wait at the service, and write the tables. Sends no request that costs credits.
+    """Fetch the answers that wait at the service, and write the tables. Send no request that costs credits.
 
-    A service keeps answers for 24 hours. If no request of the run lacks an answer, the service is not contacted.
+    A service keeps answers for 24 hours. If no request of the run waits for an answer, the service is not contacted.
 
     Args:
         out: The output folder of the run.
-        wait_s: Most seconds to wait for answers that are not ready; None means until all are answered or expired.
+        wait_s: Maximum seconds to wait for answers that are not ready; None waits until each is fetched or has expired.
         settings: The user's settings, with the key; None means those of the environment and the settings file.
 
     Raises:
-        JournalLocked: Another process is executing the run, and fetches the answers itself.
+        JournalLocked: Another process is executing the run; it fetches the answers itself.
         JournalError: The folder holds no run.
         AccessDenied: The service does not accept the key.
         Unreachable: The service does not answer.

@@ -1,4 +1,4 @@
-"""Lists what is left to do with a run, with the command for each. Reads the journal and sends nothing."""
+"""Lists what the user can still do with a run, and the command for each step. Reads the journal and sends nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ from lightmeter.wire.constants import RESULT_LIFETIME_S
 
 
 def next_steps(folder: Path) -> list[str]:
-    """Return what is left to do with the run in a folder, each as a sentence with a command; at least one sentence.
+    """Return the steps that are left to do with the run in `folder`, each a sentence with a command.
+
+    The list is never empty: if nothing is left to do, its one sentence says this.
 
     Raises:
         JournalError: the folder holds no run.
@@ -61,7 +63,7 @@ def next_steps(folder: Path) -> list[str]:
 
 
 def _open_requests(db: sqlite.Connection, header: RunHeader, folder: Path) -> Iterator[str]:
-    """Yield a sentence with a command for each kind of sent requests whose answer or charge is not in the journal.
+    """Yield a sentence with a command for each kind of request that was sent, but whose answer or charge is not known.
 
     Args:
         db: The journal of the run.
@@ -139,10 +141,10 @@ def _over_budget(db: sqlite.Connection, header: RunHeader, folder: Path) -> Iter
 
 
 def _price(db: sqlite.Connection, header: RunHeader, frames: int) -> int:
-    """Return the most credits that `frames` pictures should cost; at least 1.
+    """Return the maximum credits that analyzing `frames` pictures should cost; at least 1.
 
-    The price of a picture is that of the plan (in `header`) or that of the charges so far (in the journal `db`),
-    whichever is higher.
+    The price of a picture is the planned one (in `header`), or the one that the charges so far show (in the journal
+    `db`), whichever is higher.
     """
     picture = learner_from_journal(db, header).expected(price_key_of(["image"]), FrameRange(1, 1)).high or 0
     planned = price_range(header.price_per_image_milli, FrameRange(frames, frames)).high or 0

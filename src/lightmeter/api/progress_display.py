@@ -21,10 +21,10 @@ _NOTEBOOK_INTERVAL_S: Final = 0.25
 
 
 async def last_step(steps: AsyncGenerator[Progress | T], *, show: bool | None = None) -> T:
-    """Run a generator of progress to its end, and return its last value, which is a plan, a run or a report.
+    """Run `steps` to its end, and return its last value: a plan, a run or a report.
 
     Args:
-        steps: The generator.
+        steps: A generator that yields progress, and at last the result.
         show: Whether to show the progress; None shows it in a Jupyter notebook and on a terminal.
     """
     with progress_display(show=show) as display:
@@ -41,9 +41,9 @@ class _Display(Protocol):
 
 
 def progress_display(*, show: bool | None = None) -> AbstractContextManager[_Display]:
-    """Return a display for the place where the code runs: a Jupyter notebook, a terminal, or neither.
+    """Return a display that fits where the code runs: in a Jupyter notebook, on a terminal, or elsewhere.
 
-    `show` is whether to show anything; None shows progress in a notebook and on a terminal only.
+    `show` is whether to show progress. None shows it in a notebook and on a terminal, but not elsewhere.
     """
     if show is not False and (display := _notebook_display()) is not None:
         return NotebookProgressDisplay(display)
@@ -60,7 +60,7 @@ def _notebook_display() -> Any:
 
 
 class NoProgressDisplay:
-    """Stand-in for a progress display where none is wanted; shows nothing."""
+    """Stand-in for a progress display that shows nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -69,7 +69,7 @@ class NoProgressDisplay:
         pass
 
     def show_progress(self, progress: Progress) -> None:
-        """Ignore the progress of a run, which the displays for notebooks and terminals show."""
+        """Ignore `progress`: show nothing."""
 
 
 class NotebookProgressDisplay:
@@ -93,7 +93,7 @@ class NotebookProgressDisplay:
             self._show(self._last)
 
     def show_progress(self, progress: Progress) -> None:
-        """Update the cell's output, at most a few times a second; the last progress is always shown."""
+        """Update the cell's output, at most a few times a second. The latest progress always appears in the end."""
         is_new_phase = self._last is None or progress.phase != self._last.phase
         self._last = progress
         if is_new_phase or progress.seconds - self._shown_at_s >= _NOTEBOOK_INTERVAL_S:
@@ -109,7 +109,7 @@ class NotebookProgressDisplay:
 
 
 def progress_as_html(progress: Progress) -> str:
-    """Return the progress of planning or of a run as HTML: a bar, one line, and the notes of the run."""
+    """Return `progress` (of planning or of a run) as HTML: a bar, one line of text, and the notes of the run."""
     is_planning = progress.phase in ("planning", "checking")  # the number of rows is not known yet
     value = "" if is_planning else f' max="{progress.rows or 1}" value="{progress.finished}"'
     bar = f'<progress style="width:16em" aria-label="Progress"{value}></progress>'
@@ -131,7 +131,7 @@ def _line(progress: Progress) -> str:
 
 
 class ProgressDisplay:
-    """Display of progress on standard error: a bar on a terminal, else a line every few seconds."""
+    """Display of progress on standard error: a bar on a terminal, elsewhere a line of text every few seconds."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)

@@ -1,8 +1,8 @@
 """The program of the process that sends the rows of a run; `lightmeter.api.sending_process` starts it.
 
 It reads one line of JSON from its standard input, sends all rows with one session, and prints a line of JSON whenever
-the run has got further. It stops early when its standard input ends, because its caller closed it or no longer exists:
-it then sends no more requests, stores the answers of those in flight, and writes the tables.
+the run has made progress. It stops early when its standard input ends, which means that its caller closed it or no
+longer exists. It then sends no more requests, stores the answers to the requests in flight, and writes the tables.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from lightmeter.planning.progress import Progress
 from lightmeter.settings import read_settings
 
 _INTERVAL_S: Final = 0.5
-"""Least seconds between two lines of progress."""
+"""Minimum time between two lines of progress, in seconds."""
 
 _SHARDS_AHEAD: Final = 64
-"""Most unfinished shards that are examined for a line of progress, because a run may have thousands."""
+"""Maximum number of unfinished shards examined for one line of progress; a run may have thousands of shards."""
 
 
 class _Shards:
     """Finds the finished shards of the run in `folder`: those whose rows all have a final status.
 
-    A shard is a range of `rows_each` rows in the order of sending; the last one may have fewer rows.
+    A shard is a range of `rows_each` rows in the order of sending. The last shard may have fewer rows.
     """
 
     def __init__(self, folder: Path, rows_each: int) -> None:
@@ -53,11 +53,11 @@ class _Shards:
         self._known = 0
 
     def newly_finished(self, *, planning: bool, most: int | None) -> tuple[int, list[int]]:
-        """Return how many rows the run has, and the numbers (from 0) of the shards that finished since the last call.
+        """Return how many rows are planned, and the numbers (from 0) of the shards that finished since the last call.
 
         Args:
-            planning: Whether rows may still be added, so that the last shard may be incomplete.
-            most: Most unfinished shards to look at, from the first; None means all.
+            planning: Whether rows may still be added to the run. If so, an incomplete last shard is not counted yet.
+            most: Maximum number of unfinished shards to look at, from the first; None means all.
         """
         finished = []
         with open_read_only(self._folder) as db:
@@ -84,13 +84,14 @@ def _print(line: dict[str, Any]) -> None:
 
 
 def _steps(request: dict[str, Any], stop: asyncio.Event) -> AsyncGenerator[Progress | Run]:
-    """Return a generator that sends the rows of a run, and yields progress and at last the run.
+    """Return a generator that sends the rows of a run: it yields progress, and at last the run.
 
-    The rows are planned already, or are planned while the manifest is read.
+    If `request` names a manifest, it is read and planned while its rows are sent. Otherwise the rows are planned
+    already.
 
     Args:
         request: The JSON object that the parent process sent: folder, options, key, and perhaps a manifest.
-        stop: Set this event to send no more rows.
+        stop: An event; once it is set, no more rows are sent.
     """
     given = {"base_url": request["base_url"]} if request["base_url"] else {}
     if request["api_key"] is not None:
@@ -103,7 +104,7 @@ def _steps(request: dict[str, Any], stop: asyncio.Event) -> AsyncGenerator[Progr
 
 
 async def _send(request: dict[str, Any]) -> LightmeterError | None:
-    """Send the rows of a run until all are done, standard input ends, or a signal comes; print the progress.
+    """Send the rows of a run until all are done, standard input ends, or a signal comes; print progress meanwhile.
 
     `request` is the JSON object that the parent process sent: folder, options and key.
 
@@ -142,9 +143,9 @@ def _progress_line(shards: _Shards, step: Progress, most: int | None) -> dict[st
     """Return the JSON object that tells the parent process how far the run is.
 
     Args:
-        shards: Finds the shards that finished since the last call; their numbers are a part of the object.
+        shards: Knows the shards of the run. The numbers of those that finished since the last call go into the object.
         step: The progress of the run.
-        most: Most unfinished shards to look at; None means all.
+        most: Maximum number of unfinished shards to look at; None means all.
     """
     rows, finished = shards.newly_finished(planning=step.planning, most=most)
     return {

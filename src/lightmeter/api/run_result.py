@@ -40,20 +40,21 @@ class RunSummary:
     """The row and credit counts of a run.
 
     Attributes:
-        rows: Number of rows of the manifest that are planned: all, unless `planning_finished` is false.
+        rows: Number of rows planned so far. If `planning_finished` is true, these are all rows of the manifest.
         counts: Number of rows by status; they add up to `rows`.
-        requests: Number of POST requests that the run has sent, also before it was resumed.
+        requests: Number of POST requests that the run has sent since its first start.
         paid: Credits paid.
-        held: Credits reserved for requests whose charge is not known.
-        budget: Most credits that the run may spend; None means no cap.
+        held: Credits that stay reserved for requests whose charge is not known.
+        budget: Maximum credits that the run may spend; None means no limit.
         balance_before: Balance of the account before the first request, in credits; None if no request was sent.
         balance_after: Balance of the account when it was last read, in credits; None if it was never read.
-        seconds: Running time in seconds, also before the run was resumed.
+        seconds: Running time in seconds, the sum over all starts of the run.
         out: The output folder.
         balance_is_current: Whether the balance was read after the last request.
         screen: What local back ends rejected (`--screen`), and an estimate of what they missed; None without
             `--screen`.
-        planning_finished: Whether all rows of the manifest are read and checked; false in the midst of `--stream`.
+        planning_finished: Whether all rows of the manifest are read and checked. False while a run with `--stream` is
+            still reading, or if it stopped before the end of the manifest.
     """
 
     rows: int
@@ -91,7 +92,7 @@ class RunSummary:
 
     @property
     def exit_code(self) -> int:
-        """Exit code of `lightmeter run`: 3 if rows are over budget, 1 if some failed or are not done, else 0."""
+        """Exit code of `lightmeter run`: 3 if rows are over the budget, 1 if rows failed or are not done, else 0."""
         if self.counts["over_budget"]:
             return 3
         left = sum(self.counts[status] for status in ("failed", "in_doubt", "pending"))
@@ -131,9 +132,9 @@ def summarize(out: Path) -> RunSummary:
 
 
 def must_have_tables(where: Path | str) -> None:
-    """Raise if `where` is an output folder whose tables were never written: a query would find no rows.
+    """Raise an error if `where` is an output folder without tables. Otherwise a query would silently find no rows.
 
-    If `where` is a URI, it is not checked, because reading it raises if it has no tables.
+    A URI is not checked here, because reading it raises an error if it has no tables.
 
     Raises:
         UsageError: the folder has no tables; the hint names the command that writes them.
@@ -156,7 +157,7 @@ def must_have_tables(where: Path | str) -> None:
 
 
 class Tables:
-    """Tables in an output folder or at a URI: `tables.tags` is a DataFrame, `tables.table("tags")` returns Arrow.
+    """The tables in an output folder or at a URI: `tables.tags` is a DataFrame, `tables.table("tags")` an Arrow table.
 
     Attributes:
         where: An output folder, or a URI to which `lightmeter rebuild --to` has written tables.
@@ -180,10 +181,10 @@ class Tables:
         self.where = where
 
     def table(self, name: str) -> pa.Table:
-        """Return the table `name`, such as `tags`, as Arrow, with at least one chunk for each of its Parquet files.
+        """Return the table `name`, such as `tags`, as an Arrow table.
 
-        `pl.from_arrow(table, rechunk=False)` makes a Polars DataFrame that shares the memory of numeric columns. Polars
-        needs 16 more bytes for each text.
+        It has at least one chunk for each of its Parquet files. `pl.from_arrow(table, rechunk=False)` makes a Polars
+        DataFrame from it that shares the memory of numeric columns; for text, Polars needs 16 more bytes per value.
 
         Raises:
             UsageError: there is no table of that name, or there are no tables at all.
@@ -194,11 +195,11 @@ class Tables:
         return read_remote_table(self.where, name)
 
     def ask(self, question: str, **parameters: Any) -> pa.Table:
-        """Run a predefined query, such as `top_tags`, and return its result as Arrow.
+        """Run a predefined query, such as `top_tags`, and return its result as an Arrow table.
 
         Args:
             question: Name of the query: a function of `lightmeter.tables.query.named_queries`.
-            parameters: Keyword arguments of the function.
+            parameters: Keyword arguments of that function.
 
         Raises:
             UsageError: there is no query of that name.
@@ -212,12 +213,12 @@ class Tables:
         return answer
 
     def similar(self, item: str, *, most: int = 10, model: str | None = None) -> pa.Table:
-        """Return the items most similar to one item as Arrow, nearest first.
+        """Return the items most similar to `item` as an Arrow table, nearest first.
 
         Columns: item_id, url, frame, similarity (-1 to 1). See `lightmeter.tables.query.similar`.
 
         Args:
-            item: An `item_id`, or a URL or path as in the manifest.
+            item: The item to compare with: its `item_id`, or its URL or path as in the manifest.
             most: Maximum number of rows.
             model: The model whose embeddings are compared; None if the item has embeddings of only one model.
 
@@ -230,7 +231,7 @@ class Tables:
     def sql(self, query: str, params: Sequence[Any] | None = None) -> pd.DataFrame:
         """Run a DuckDB query over the tables and return an Arrow-backed DataFrame.
 
-        `params` holds the values of the placeholders `?` in the query; None if it has none.
+        `params` holds the values of the placeholders `?` in the query; None if the query has none.
 
         Raises:
             UsageError: DuckDB rejects the query; the message is DuckDB's.
@@ -280,7 +281,7 @@ class Run(Tables):
         """The answers to the user's own question about each picture (option `ask`), as an Arrow-backed DataFrame.
 
         Raises:
-            UsageError: the run has no such question, or its tables are not written.
+            UsageError: the run has no option `ask`, or its tables are not written.
         """
         ask = self.header.options.ask
         if ask is None:
@@ -295,17 +296,17 @@ class Run(Tables):
         return summarize(self.folder)
 
     def next_steps(self) -> list[str]:
-        """Return what is left to do with the run, each as a sentence with a command; at least one sentence."""
+        """Return the steps that are left to do with the run, each a sentence with a command; at least one sentence."""
         return next_steps(self.folder)
 
     def statement(self) -> Statement:
-        """Return the account of the run's credits: predicted, paid, reserved, saved, and the balances."""
+        """Return an account of the run's credits: predicted, paid, reserved and saved, with the account's balances."""
         return read_statement(self.folder)
 
     def screen_estimate(self, positive: str | None = None) -> ScreenEstimate | None:
-        """Estimate how many rows free local back ends (option `screen`) wrongly rejected; None without that option.
+        """Estimate how many rows the free local back ends (option `screen`) rejected wrongly; None without that option.
 
-        `positive` is an SQL condition over the paid answers that says which rejected rows were rejected wrongly; None
+        `positive` is an SQL condition over the paid answers. A rejected row that meets it was rejected wrongly. None
         means the option `screen_positive`, or if that is not set, the option `screen_rule`.
 
         Raises:
@@ -314,17 +315,18 @@ class Run(Tables):
         return read_screen_estimate(self.folder, positive)
 
     def shares(self, table: str = "tags", *, least: float | None = None, most: int = 20) -> Shares:
-        """Estimate the share of each tag or NSFW label in the whole manifest from the rows that are answered.
+        """Estimate what share of the whole manifest has each tag or NSFW label, from the rows that are answered.
 
-        With the option `sample` at `random` or `stratified:COLUMN`, each share has a 95 % confidence interval.
+        Each share has a 95 % confidence interval if the option `sample` is `random` or `stratified:COLUMN`.
 
         Args:
             table: `tags` or `nsfw`.
-            least: Least score of a tag (0 by default), or least NSFW severity (0.5 by default), that counts.
-            most: Most tags or labels, the most frequent first.
+            least: A tag counts if its score is at least this (default 0), an NSFW label if its severity is (default
+                0.5).
+            most: Maximum number of tags or labels; the most frequent ones are returned.
 
         Raises:
-            UsageError: `table` is another table, or there are no tables.
+            UsageError: `table` is neither of the two, or there are no tables.
         """
         must_have_tables(self.where)
         return read_shares(self.folder, table, least=least, most=most)
@@ -332,11 +334,11 @@ class Run(Tables):
     def agreement(
         self, *, min_score: float = 0.0, thresholds: float | Mapping[str, float] = DEFAULT_THRESHOLD
     ) -> Agreement:
-        """Compare the answers of the back ends; return also what a run without each of them would save and lose.
+        """Compare the back ends' answers; return also what dropping a feature of a back end would save and lose.
 
         Args:
             min_score: Tags and brands with a lower score do not count; those without a score always count.
-            thresholds: NSFW severity from which a picture counts as unsafe: one for all, or back end → severity.
+            thresholds: NSFW severity from which a picture counts as unsafe: one number for all, or back end → severity.
 
         Raises:
             UsageError: there are no tables.
@@ -345,7 +347,7 @@ class Run(Tables):
         return read_agreement(self.folder, min_score=min_score, thresholds=thresholds)
 
     def reasons(self) -> list[ReasonCount]:
-        """Return why rows have another status than `ok`: each reason with a number of rows, most frequent first."""
+        """Return why rows do not have the status `ok`: each reason with its number of rows, most frequent first."""
         with open_read_only(self.folder) as db:
             return [ReasonCount(*row) for row in count_by_reason(db)]
 

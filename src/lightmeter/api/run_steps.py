@@ -1,4 +1,4 @@
-"""Steps of every run, new or continued: find what lost requests of an earlier run cost, send rows, write the tables."""
+"""Steps of every run, new or continued: find out what lost requests of an earlier run cost, send rows, write tables."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ T = TypeVar("T")
 _PROGRESS_INTERVAL_S: Final = 0.25
 
 NO_ROWS: Final = (0, -1)
-"""An empty range of rows: the engine then collects answers and determines charges, but sends no new request."""
+"""An empty range of rows. With it, the engine collects answers and determines charges, but sends no new request."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartLimits:
-    """Arguments that hold only until a run stops; unlike `Options`, they are not stored with the run.
+    """Arguments that hold for one start of a run. Unlike `Options`, they are not stored with the run.
 
     Attributes:
         rows: Indices (from 0) of the first and last row to send, both included, in the order of sending.
-        pay_again: Most credits for repeating requests whose answer was lost and that may have been charged.
+        pay_again: Maximum credits for repeating requests that may have been charged, but whose answer was lost.
         accept_journal: Whether to continue a journal that is a copy or a restored backup.
         tables: Whether to write the tables at the end.
         consent: Whether to allow what `Plan.needs_consent` lists.
@@ -59,10 +59,10 @@ class StartLimits:
 
 
 def merged_options(folder: Path, header: RunHeader, wanted: Options) -> Options:
-    """Return the options of the run in `folder`, which `header` holds, changed to the values in `wanted`.
+    """Return the options of the run in `folder`, as stored in its `header`, with the changes in `wanted`.
 
     Raises:
-        SettingsError: An option differs that may not change between two starts of a run.
+        SettingsError: `wanted` changes an option that must stay the same between two starts of a run.
     """
     return header.options.model_copy(update=changed_options(folder, header, wanted))
 
@@ -77,8 +77,8 @@ async def stream_folder(
     Args:
         folder: The output folder of the run.
         options: The options of the run.
-        limits: Which rows to send, and what else holds only for this start of the run.
-        stop: An event that stops the run early, once it is set; None if nothing does.
+        limits: Which rows to send, and other arguments that hold only for this start of the run.
+        stop: An event: once it is set, the run stops early. None means that nothing stops it.
         settings: The user's settings.
     """
     async with aclosing(
@@ -96,9 +96,9 @@ async def stream_folder(
 
 
 async def prepare_new_run(plan: Plan, folder: Path, settings: Settings) -> RunHeader:
-    """Fetch the answers that the earlier run in `folder` still lacks; create the plan's journal and return its header.
+    """Prepare `folder` for a run of `plan`: write the plan's journal, and return its header.
 
-    `settings` are those with which the answers are fetched.
+    If an earlier run in `folder` still lacks answers, they are fetched first, with `settings`.
     """
     async with aclosing(settle_former_run(plan, folder, None, settings, accept_journal=False)) as settling:
         async for _ in settling:
@@ -111,14 +111,14 @@ async def settle_former_run(
 ) -> AsyncGenerator[Progress]:
     """Collect the missing answers of the earlier run in `folder`, and find out what its lost requests cost.
 
-    The earlier run had another manifest. A request is lost if its answer never came. The account balances in the
-    earlier run's journal prove whether a lost request was charged; the next run sends the rows of uncharged requests
-    again. Spends nothing, and yields progress.
+    Yield progress, and spend nothing. The earlier run had another manifest. A request is lost if its answer never came.
+    The account balances in the earlier run's journal prove whether a lost request was charged. If it was not, the next
+    run sends its rows again.
 
     Args:
-        plan: The plan of the next run. If `folder` holds a run of the same manifest, nothing is done.
+        plan: The plan of the next run. Nothing is done if the run in `folder` has the same manifest.
         folder: The output folder.
-        stop: An event that ends this early, once it is set; None if nothing does.
+        stop: An event: once it is set, this function ends early. None means that nothing stops it.
         settings: The user's settings.
         accept_journal: Whether to continue a journal that is a copy or a restored backup.
     """

@@ -1,4 +1,4 @@
-"""The Python functions plan, run, resume and open, and generators that also yield progress."""
+"""The Python functions `plan`, `run`, `resume` and `open`, and variants of them that also yield progress."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ async def plan(source: ManifestSource, *, progress: bool | None = None, **option
     """Read a manifest, check its rows, and estimate what a run costs. Spends nothing.
 
     Args:
-        source: A path or `s3://` URI of a manifest; a folder or a glob of media or of Parquet files; a DataFrame, a
-            Series or a list of URLs, `Path`s or dicts.
+        source: A path or `s3://` URI of a manifest; a folder or a glob of media or Parquet files; a DataFrame, a Series
+            or a list of URLs, `Path`s or dicts.
         progress: Whether to show the progress; None shows it in a Jupyter notebook and on a terminal.
         options: The options of the run: see `lightmeter.option_arguments.PlanOptions`. With `executor="dask"` or "ray",
-            workers check the rows and analyze those of a screen: see `ScaleOutOptions` there.
+            workers of a cluster check and screen the rows: see `ScaleOutOptions` there.
 
     Raises:
         ManifestError: the manifest cannot be read at all.
-        SettingsError: an option is wrong (the message names it), or the service lacks a back end.
+        SettingsError: an option is wrong (the message names it), or the service does not offer a wanted back end.
         AccessDenied: the service does not accept the key. A missing key is only a note in the plan.
         WorkersLost: several worker processes died during the same shard.
     """
@@ -73,22 +73,23 @@ async def stream_screened_plan(
     require_service: bool = False,
     scale_out: ScaleOut = LOCAL,
 ) -> AsyncGenerator[Progress | Plan]:
-    """Build a plan as `plan` does: yield progress, and the plan at the end. Spends nothing.
+    """Build a plan as `plan` does: yield progress, and at the end the plan. Spends nothing.
 
-    With the option `screen`, local back ends first analyze all rows for free, in a separate run on the embedded service
-    (the screen). If the process is killed, the next call continues that run.
+    With the option `screen`, local back ends first analyze all rows for free. This separate run on the embedded service
+    is called the screen. If the process is killed, the next call continues the screen.
 
     Args:
         source: The manifest.
         options: The options of the run.
         settings: The user's settings.
-        out: The output folder of the run; the free run is then in its subfolder `screen`. Without one it is in the
+        out: The output folder of the run; the screen is then in its subfolder `screen`. None puts the screen into the
             cache folder.
-        require_service: Whether to raise if the key is missing or the service cannot be reached.
-        scale_out: What checks the rows and analyzes those of a screen: this process, or the workers of a cluster.
+        require_service: Whether to raise an error if the key is missing or the service cannot be reached.
+        scale_out: Where rows are checked and screened: in this process, or by the workers of a cluster.
 
     Raises:
-        SettingsError: a back end of the screen is unknown or not local, or its rule is wrong; nothing was read.
+        SettingsError: a back end of the screen is unknown or not local, or the screen's rule is wrong; nothing was
+            read.
         Interrupted: the user stopped the screen.
     """
     screen = await asyncio.to_thread(make_screen, options, settings)
@@ -116,13 +117,13 @@ async def stream_screened_plan(
 async def _stream_screen(
     screen: Screen, plan: Plan, out: Path | None, scale_out: ScaleOut
 ) -> AsyncGenerator[Progress | Plan]:
-    """Analyze a plan's rows by local back ends for free; yield progress, then the plan without rejected rows.
+    """Let local back ends analyze a plan's rows for free; yield progress, then the plan without the rejected rows.
 
     Args:
         screen: The options of the free run, and the rule that rejects rows.
         plan: The plan.
         out: The output folder of the paid run; None if it is not known yet.
-        scale_out: What analyzes the rows: this process, or the workers of a cluster.
+        scale_out: Where rows are analyzed: in this process, or by the workers of a cluster.
     """
     folder = await asyncio.to_thread(screen_folder, screen.settings, plan, screen.options, out)
     if plan.counts["pending"]:
@@ -173,26 +174,26 @@ async def run(
 ) -> Run:
     """Run a plan and write the tables. If `out` already holds this run, continue it.
 
-    If `out` holds a run of another version of the manifest, only new and changed rows are paid. With `stream`, plan a
-    manifest and send its first rows while the others are read and checked; this needs the option `budget`.
+    If `out` holds a run of another version of the manifest, pay only for new and changed rows. With `stream`, send the
+    first rows of a manifest while the later ones are still read and checked; this needs the option `budget`.
 
     Args:
-        plan: The result of `plan` or `load_plan`; with `stream`, a manifest, as for `plan`.
+        plan: The result of `plan` or `load_plan`; with `stream`, a manifest, in any form that `plan` accepts.
         out: The output folder.
         consent: Whether to allow what `Plan.needs_consent` lists: a run that names no back end, or has no frame limit,
             on a service other than the embedded one.
         accept_journal: Whether to continue a journal in `out` that is a copy or a restored backup: see `resume`.
-        stream: Whether to spend while the manifest is being read.
+        stream: Whether to send rows, and spend credits, while the manifest is still being read.
         progress: Whether to show the progress; None shows it in a Jupyter notebook and on a terminal.
-        options: The options of the run, only with `stream`: see `lightmeter.option_arguments.PlanOptions`.
+        options: The options of the run, allowed only with `stream`: see `lightmeter.option_arguments.PlanOptions`.
 
     Returns:
-        The run. If the budget or a lack of credits stopped it, its `stopped_by` is that error.
+        The run. If the budget or a lack of credits stopped it, its `stopped_by` is the error that says so.
 
     Raises:
-        UsageError: consent is needed, or the folder holds a run with other options that is not finished; or `stream` is
-            given with a plan, without a budget, or with an option that needs the whole manifest.
-        JournalConflict: the folder holds an older state of this run, or a copy of it.
+        UsageError: consent is needed; or the folder holds an unfinished run with other options; or `stream` is given
+            with a plan, without a budget, or with an option that needs the whole manifest.
+        JournalConflict: the journal in the folder is an older state of its run, or a copy.
         AccessDenied: the service does not accept the key; nothing was sent.
         Unreachable: the service does not answer; nothing was sent.
     """
@@ -231,7 +232,7 @@ async def prepare_run(
     Raises:
         ManifestError: the manifest cannot be read at all.
         SettingsError: an option is wrong, there is no key, or the folder holds a run with other options.
-        UsageError: the user must allow something first: see `Plan.needs_consent`.
+        UsageError: the user must consent to something first: see `Plan.needs_consent`.
         AccessDenied: the service does not accept the key; checked before the first row is read.
         Unreachable: the service does not answer; checked before the first row is read.
     """
@@ -252,7 +253,7 @@ async def prepare_run(
 async def prepare_run_from_plan(
     path: Path | str, out: Path | str, *, settings: Settings | None = None, consent: bool = False
 ) -> RunSummary:
-    """Write the plan file `path` to the output folder `out`, so that `stream_resume` can run it. Spends nothing.
+    """Write the plan in the file `path` to the output folder `out`, so that `stream_resume` can run it. Spends nothing.
 
     Args:
         path: The plan file.
@@ -264,7 +265,7 @@ async def prepare_run_from_plan(
         SettingsError: the file is not a plan file, there is no key, or the folder holds a run with other options.
         ManifestError: the manifest of the plan is no longer there.
         PlanChanged: the manifest, the prices or the service changed since the plan was saved.
-        UsageError: the user must allow something first: see `Plan.needs_consent`.
+        UsageError: the user must consent to something first: see `Plan.needs_consent`.
         AccessDenied: the service does not accept the key.
         Unreachable: the service does not answer.
     """
@@ -290,16 +291,16 @@ async def resume(
 
     Args:
         out: The output folder of the run.
-        pay_again: Maximum credits for repeating requests whose answer was lost, which may be charged twice.
-        accept_journal: Whether to continue, under a new run id, a journal that is a copy or was restored from a backup.
-            Answers that it lacks are paid for again.
+        pay_again: Maximum credits for repeating requests whose answer was lost. They may be charged twice.
+        accept_journal: Whether to continue a journal that is a copy or was restored from a backup. The run then gets a
+            new run id, and pays again for answers that this journal lacks.
         progress: Whether to show the progress; None shows it in a Jupyter notebook and on a terminal.
         changes: Options to change, such as `budget`: see `lightmeter.option_arguments.ResumeOptions`.
 
     Raises:
-        JournalConflict: the journal is an older state of its run, or a copy, and `accept_journal` is false.
+        JournalConflict: the journal is a copy or an older state of its run, and `accept_journal` is false.
         JournalError: the folder holds no run, or another process is running it.
-        SettingsError: an option is wrong, or may not change between two starts of a run.
+        SettingsError: an option is wrong, or must stay the same between two starts of a run.
     """
     steps = stream_resume(out, pay_again=pay_again, accept_journal=accept_journal, **changes)
     return await last_step(steps, show=progress)
@@ -313,11 +314,11 @@ def open(folder: Path | str) -> Run | Tables:  # noqa: A001 (likewise)
     """Open the run in an output folder, or the tables at a URI.
 
     Args:
-        folder: An output folder, or a URI such as `s3://bucket/prefix` to which `lightmeter rebuild --to` has written
+        folder: An output folder; or a URI such as `s3://bucket/prefix` to which `lightmeter rebuild --to` has written
             tables. For a URI, the result is `Tables`, which has no `summary` or `statement`.
 
     Raises:
-        JournalError: the folder holds no run; not raised for a URI.
+        JournalError: the folder holds no run. Not raised for a URI.
     """
     return Tables(folder) if isinstance(folder, str) and is_uri(folder) else Run(Path(folder))
 
@@ -331,17 +332,17 @@ async def stream_run(
     stop: asyncio.Event | None = None,
     settings: Settings | None = None,
 ) -> AsyncGenerator[Progress | Run]:
-    """Run a plan as `run` does: yield progress, and the run at the end.
+    """Run a plan as `run` does: yield progress, and at the end the run.
 
     To stop early, set `stop`, close the generator, leave its loop with `break`, or let `asyncio.run` end the event
-    loop. Then no more requests are sent, but the answers of those in flight are awaited and stored.
+    loop. After that, no more requests are sent, but the answers to the requests in flight are awaited and stored.
 
     Args:
         plan: The plan.
         out: The output folder.
         consent: Whether to allow what `Plan.needs_consent` lists.
         accept_journal: Whether to continue a journal in `out` that is a copy or a restored backup.
-        stop: An event that stops the run early.
+        stop: An event: once it is set, the run stops early. None means that no event stops it.
         settings: The user's settings; None means those of the environment and the settings file.
     """
     settings = settings or read_settings()
@@ -371,14 +372,14 @@ async def stream_resume(
     accept_journal: bool = False,
     **changes: Unpack[ResumeOptions],
 ) -> AsyncGenerator[Progress | Run]:
-    """Continue a run as `resume` does: yield progress, and the run at the end.
+    """Continue a run as `resume` does: yield progress, and at the end the run.
 
     Args:
         out: The output folder of the run.
         stop: An event that stops the run early, as for `stream_run`.
-        rows: Places of the first and the last row to process, from 0, in the order in which rows are sent.
+        rows: Indices (from 0) of the first and the last row to process, both included, in the order of sending.
         tables: Whether to write the tables at the end.
-        pay_again: Maximum credits for repeating requests whose answer was lost, which may be charged twice.
+        pay_again: Maximum credits for repeating requests whose answer was lost. They may be charged twice.
         accept_journal: Whether to continue a journal that is a copy or a restored backup.
         changes: Options to change, such as `budget`.
     """

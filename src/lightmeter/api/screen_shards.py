@@ -1,8 +1,8 @@
-"""Analysis of the rows of a screen (`--screen`) by local back ends on the workers of a Dask or Ray cluster.
+"""Lets the workers of a Dask or Ray cluster analyze the rows of a screen (`--screen`) by local back ends.
 
-A worker analyzes the rows of a shard with an embedded service of its own, and writes the answers to a file. The
-planning process copies these answers into the journal of the screen; the screen then decides about the rows as it does
-without a cluster. A row whose answer has errors stays pending in the journal: the planning process analyzes it again.
+A worker analyzes the rows of a shard with its own embedded service, and writes the answers to a file. The planning
+process copies these answers into the journal of the screen. The screen then decides about the rows as it does without a
+cluster. If the answer about a row has errors, the row stays pending, and the planning process analyzes it again.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ _ANSWER_TYPES: Final[dict[str, pa.DataType]] = {
 
 @dataclass(frozen=True, slots=True)
 class ScreenShard:
-    """The input of `analyze_shard`, picklable for workers: where to read some rows of a plan, and how to analyze them.
+    """Input of `analyze_shard`, picklable for workers: some rows of a plan, and how to analyze them.
 
     Attributes:
         name: Name of the shard: its files are `rows-<name>.parquet` and `answers-<name>.parquet`.
         rows: Number of rows.
         folder: Folder of the files.
-        meta: Values that describe the plan, such as its options: the table `meta` of its journal.
-        settings: The settings of the screen, the free run of local back ends; they name no service.
+        meta: Values that describe the plan, such as its options: the contents of the table `meta` in its journal.
+        settings: The settings of the screen, which is a free run of local back ends. They name no service.
     """
 
     name: str
@@ -96,11 +96,11 @@ async def _analyze(folder: Path, settings: Settings) -> None:
 
 
 def _answers(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the answers without errors in the journal in `folder`, each as a dict.
+    """Yield the answers in the journal in `folder`, each as a dict. Leave out answers that contain errors.
 
-    Its keys are `request_id`, `answered_at` (epoch seconds), `raw` (the answer, compressed as in the journal) and
-    `rows`: for each row that the answer is about, a dict with the row's number `seq`, and the position `asset` (from 0)
-    and the `name` of its image or video in the answer.
+    The keys of the dict are `request_id`, `answered_at` (epoch seconds), `raw` (the answer, compressed as in the
+    journal) and `rows`. `rows` has a dict for each row that the answer is about: `seq` is the row's number, `asset` the
+    position of its image or video in the answer (from 0), and `name` the name of that image or video in the answer.
     """
     with open_read_only(folder) as db:
         for submission_id, rows in groupby(answered_rows(db), key=attrgetter("submission_id")):
@@ -113,18 +113,18 @@ def _answers(folder: Path) -> Iterator[dict[str, Any]]:
 async def stream_screen_shards(
     plan: Plan, folder: Path, settings: Settings, scale_out: ScaleOut
 ) -> AsyncGenerator[Progress]:
-    """Analyze the pending rows of a screen (a free run of local back ends) on the workers of a cluster: yield progress.
+    """Let the workers of a cluster analyze the pending rows of a screen, a free run of local back ends; yield progress.
 
-    If the caller stops this generator, the journal has the answers of the shards that were finished.
+    If the caller stops this generator, the journal keeps the answers of the shards that are finished.
 
     Args:
         plan: The plan of the screen.
-        folder: The folder of the screen, whose journal has been prepared.
+        folder: The folder of the screen, which must already hold its journal.
         settings: The settings of the screen.
-        scale_out: The cluster, and how rows are divided.
+        scale_out: The kind of cluster, and how many rows a shard has.
 
     Raises:
-        UsageError: files of shards cannot be written or read.
+        UsageError: the files of the shards cannot be written or read.
         WorkersLost: several worker processes died during the same shard.
     """
     with open_read_only(folder) as db:

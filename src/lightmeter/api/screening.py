@@ -1,7 +1,7 @@
-"""Screen the rows of a plan: local back ends analyze all rows for free, and only rows that match a rule are paid for.
+"""Screens the rows of a plan: local back ends analyze all rows for free, and only rows that match a rule are paid for.
 
-This analysis, the screen, is a run of its own, on the embedded service at price 0, in a folder of its own. If the
-process is killed, the next plan continues it. Its tables show the values that the rule compares.
+This analysis, the screen, is a separate run on the embedded service at price 0, in a separate folder. If the process is
+killed, the next plan continues it. The rule reads the tables of this run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lightmeter.wire.constants import DEFAULT_MAX_FRAMES, EXTRA_FEATURES, FEATUR
 from lightmeter.wire.response import BackendOffer
 
 MAX_AGE_S: Final = 7 * 86_400
-"""Seconds after which the folder of a screen without an output folder is removed from the cache folder."""
+"""Age in seconds at which a screen in the cache folder is removed, counted from the last change of its journal."""
 
 _DECISIONS: Final = """
 SELECT item_id, matches FROM ({query}) WHERE item_id NOT IN (SELECT item_id FROM errors WHERE item_id IS NOT NULL)
@@ -49,9 +49,10 @@ class Screen:
 
     Attributes:
         options: The options of the free run.
-        settings: The settings of the free run, which name no service.
-        rule: Condition on the free run's results that rows must match to be paid for.
-        audit: Share (0 to 1) of the rejected rows that is paid for all the same, as a random sample.
+        settings: The settings of the free run. They name no service.
+        rule: Condition on the results of the free run. Only rows that match it are paid for, besides the sample
+            `audit`.
+        audit: Share (0 to 1) of the rejected rows. A random sample of this size is paid for, to find wrong rejections.
         user_settings: The settings of the paid run.
     """
 
@@ -64,7 +65,7 @@ class Screen:
     def plan_rows(self, plan: Plan) -> Plan:
         """Return the plan of the free run that analyzes the rows of `plan` by local back ends.
 
-        If an earlier free run is continued, only rows whose content has changed are analyzed again.
+        If this continues an earlier free run, only rows whose content has changed are analyzed again.
         """
         rows = replan(plan, self.options, self.settings, SystemClock())
         with open_read_only(rows.folder) as db:
@@ -76,12 +77,13 @@ class Screen:
         return replace(rows, manifest_sha256=digest.hexdigest())
 
     def apply(self, plan: Plan, folder: Path) -> Plan:
-        """Return the plan without rows that do not match `rule` in the tables of the free run in `folder`.
+        """Return the plan without the rows that `rule` rejects, based on the tables of the free run in `folder`.
 
-        A random share `audit` of these rows stays. A row that the free run could not analyze without errors stays too.
+        A random sample of the rejected rows (share `audit`) stays in the plan. So does each row whose analysis had
+        errors.
 
         Raises:
-            SettingsError: the rule fails on the tables, for example because it converts a text to a number.
+            SettingsError: the rule fails when it is applied, for example because it converts a text to a number.
         """
         backends = self.options.backends
         with Journal(plan.folder) as journal:
@@ -102,7 +104,9 @@ class Screen:
 
 
 def make_screen(options: Options, settings: Settings) -> Screen | None:
-    """Return the screen (free local back ends that reject rows) that `options` ask for, or None. Reads no row.
+    """Return the screen that `options` ask for, or None if they ask for none. Reads no row.
+
+    A screen is a free run of local back ends that rejects rows.
 
     Raises:
         SettingsError: a back end is unknown, not available or not local, or a condition is wrong.
@@ -141,7 +145,7 @@ def _check_backend(name: str, offers: Mapping[str, BackendOffer]) -> None:
 
 
 def _check_tables(condition: RowCondition, filled: set[str], why: str, name: str = "screen-rule") -> None:
-    """Raise SettingsError if a condition reads a result table (`tags`, …) that stays empty, or reads no result table.
+    """Raise SettingsError if a condition reads a result table (`tags`, …) without rows, or reads no result table.
 
     Args:
         condition: The condition.
@@ -157,9 +161,9 @@ def _check_tables(condition: RowCondition, filled: set[str], why: str, name: str
 
 
 def _screen_options(options: Options, offers: Mapping[str, BackendOffer]) -> Options:
-    """Return the options of the screen, the free run of local back ends that the paid run's `options` ask for.
+    """Return the options of the screen (a free run of local back ends) that the paid run's `options` ask for.
 
-    It reads the manifest as the paid run does. `offers` maps the name of each local back end to what it offers.
+    The screen reads the manifest as the paid run does. `offers` maps the name of each local back end to what it offers.
     """
     same = (*READ_OPTIONS, *VIDEO_OPTIONS, *SCREENED_WITH, "precheck", "reuse", "max_concurrency")
     prices = {name: dict.fromkeys(offers[name].features, 0) for name in options.screen}
@@ -177,15 +181,15 @@ def _screen_options(options: Options, offers: Mapping[str, BackendOffer]) -> Opt
 
 
 def screen_folder(settings: Settings, plan: Plan, options: Options, out: Path | None) -> Path:
-    """Return the folder of the screen's free run: the subfolder `screen` of `out`, else one in the cache folder.
+    """Return the folder of the screen: the subfolder `screen` of `out`, or without `out` a folder in the cache folder.
 
-    If the cache folder has a free run of this manifest with these options, move that run to the output folder.
+    If `out` has no screen, but the cache folder has one of this manifest with these options, move it to `out`.
 
     Args:
         settings: The user's settings.
         plan: The plan whose rows are screened.
-        options: The options of the free run.
-        out: The output folder; None without one.
+        options: The options of the screen.
+        out: The output folder; None if there is none.
     """
     with open_read_only(plan.folder) as db:
         where = get_meta(db).get("manifest_path", plan.manifest)

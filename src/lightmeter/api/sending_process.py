@@ -1,9 +1,9 @@
-"""Sends the rows of a run in a process of its own, which finishes its requests when its caller is killed.
+"""Sends the rows of a run in a separate process, which finishes its requests even if its caller is killed.
 
-Schedulers cancel a job with SIGTERM to its process group, and send SIGKILL soon after (Prefect: after 30 s). A request
-in flight may take longer, and its answer may have been charged. The process that this module starts gets neither
-signal. It sends all rows of a run with one session, and stops early when its caller closes its standard input or no
-longer exists.
+A scheduler cancels a job with SIGTERM to its process group, and sends SIGKILL soon after (Prefect: after 30 s). A
+request in flight may take longer, and it may be charged although its answer has not arrived. The process that this
+module starts gets neither signal. It sends all rows of a run with one session. It stops early when its caller closes
+its standard input or no longer exists.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lightmeter.options import Options
 from lightmeter.settings import Settings
 
 _LINE_BYTES: Final = 1 << 24
-"""Most bytes of one line of progress; the last one may name thousands of shards."""
+"""Maximum length of a line of progress in bytes; the final line may name thousands of shards."""
 
 
 class SendingProcess:
@@ -34,11 +34,11 @@ class SendingProcess:
 
     Attributes:
         shard_rows: Number of rows of each shard.
-        rows: Number of rows of the run, as far as it is known.
-        share_done: Share of the rows, 0 to 1, that have a final status.
-        planning: Whether more rows may follow, because the manifest is still being read.
+        rows: Number of rows of the run, as far as known.
+        share_done: Share of the run's rows, 0 to 1, that have a final status.
+        planning: Whether the run may get more rows, because the manifest is still being read.
         paid: Credits that the whole run has paid.
-        ended: Whether the process has reported its outcome, after the last answers, or has died.
+        ended: Whether the process has reported its outcome, which it does after the last answers, or has died.
     """
 
     def __init__(self, process: Process, out: Path | str, shard_rows: int, rows: int | None) -> None:
@@ -61,21 +61,27 @@ class SendingProcess:
         return self._process.pid
 
     def is_finished(self, first: int, last: int) -> bool:
-        """Return whether the rows `first` to `last` (included; from 0, in sending order) all have a final status."""
+        """Return whether all rows from `first` to `last` have a final status.
+
+        Both numbers are included, and count from 0 in the order of sending.
+        """
         numbers = range(first // self.shard_rows, last // self.shard_rows + 1)
         return all(number in self._finished_shards for number in numbers)
 
     async def wait_until_known(self, first: int) -> bool:
         """Wait until all rows of the shard that begins at row `first` are planned.
 
-        Return False if the manifest has no row `first`.
+        Return False if the run has no row `first`: the manifest is shorter, or the process ended before.
         """
         while self.planning and not self.ended and self.rows < first + self.shard_rows:
             await self.wait_for_change()
         return first < self.rows
 
     async def wait_until_finished(self, first: int, last: int) -> bool:
-        """Wait until rows `first` to `last` (included) have a final status; False if the process ends before."""
+        """Wait until the rows from `first` to `last` (both included) have a final status.
+
+        Return False if the process ends before they have one.
+        """
         while not self.ended and not self.is_finished(first, last):
             await self.wait_for_change()
         return self.is_finished(first, last)
@@ -93,7 +99,7 @@ class SendingProcess:
         """Wait until the process has ended; return the error that stopped the run early, or None.
 
         Raises:
-            LightmeterError: The run failed in the process with this error.
+            LightmeterError: The run failed with this error.
             RuntimeError: The process was killed.
         """
         await asyncio.shield(self._reading)
@@ -109,7 +115,7 @@ class SendingProcess:
         return None if stopped_by is None else _error_from_json(stopped_by)
 
     async def close(self) -> None:
-        """Stop the process from sending more, and wait until it has stored the answers of its requests in flight."""
+        """Let the process send no more requests, and wait until it has stored the answers to its requests in flight."""
         assert self._process.stdin is not None  # noqa: S101 (it is a pipe)
         self._process.stdin.close()
         await _wait_for_end(self._process)
@@ -149,19 +155,19 @@ async def start_sending_process(
     source: str | None = None,
     options: Options | None = None,
 ) -> AsyncIterator[SendingProcess]:
-    """Start a process that sends the pending rows of a run; at the end of the block, stop it and wait for its answers.
+    """Start a process that sends the pending rows of a run. When the `with` block ends, stop it and wait for answers.
 
     If the caller's task is cancelled, the block ends once the requests in flight are answered and stored. The process
-    writes the tables only when it is stopped early.
+    writes the tables only if it is stopped early.
 
     Args:
         out: The output folder of the run.
-        settings: The user's settings; their key and address of the service override those of this machine.
-        shard_rows: Number of rows of each shard whose end the process reports.
+        settings: The user's settings. Their key and service address replace those that the process would read itself.
+        shard_rows: Number of rows of each shard. The process reports each shard that is finished.
         rows: Number of rows of the run; None if it is not planned yet.
-        source: A manifest to send while it is being read; None sends the run that is planned in `out`. Whether the
-            run needs the user's consent is not checked: see `lightmeter.planning.consent`.
-        options: The options of the run of `source`; None without `source`.
+        source: A manifest to send while it is being read. None sends the run that is planned in `out`. This function
+            does not check whether the run needs the user's consent: see `lightmeter.planning.consent`.
+        options: The options of the run of `source`; None if `source` is None.
     """
     command = (sys.executable, "-m", resume_process.__name__)
     process = await asyncio.create_subprocess_exec(
@@ -187,7 +193,10 @@ async def start_sending_process(
 
 
 async def _wait_for_end(process: Process) -> None:
-    """Wait until a process has ended; if this task is canceled meanwhile, raise CancelledError afterwards."""
+    """Wait until `process` has ended.
+
+    If this task is canceled meanwhile, go on waiting, then raise CancelledError.
+    """
     cancelled: asyncio.CancelledError | None = None
     while process.returncode is None:
         try:

@@ -1,9 +1,9 @@
-"""Shares of tags and of NSFW content in the whole manifest, estimated from the rows that a budget has bought.
+"""Shares of tags and of NSFW content in the whole manifest, estimated from the rows that a run has paid for.
 
-The population is the images and videos that can be analyzed, each once: skipped rows and duplicates do not count. Rows
-chosen at random or by strata give 95 % intervals: see `lightmeter.confidence_intervals`. Rows chosen by order or
-diversity give none. Rows without an answer are left out, which assumes that they are like the other rows (of their
-stratum).
+The population is the images and videos that can be analyzed; skipped rows and duplicates do not count. If rows were
+chosen at random or by strata, each share has a 95 % confidence interval: see `lightmeter.confidence_intervals`. If they
+were chosen by order or diversity, there is no interval. Rows without an answer are left out. This assumes that they are
+like the answered rows (of the same stratum, if there are strata).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lightmeter.options import Options
 from lightmeter.tables.query.duckdb_query import TablesSource, open_session
 
 ANY_LABEL: Final = "any label"
-"""Name of the `Share` of the items with a high NSFW severity for any label except `sfw` (harmless)."""
+"""Name of the `Share` that counts the items with a high NSFW severity for any label except `sfw` (harmless)."""
 
 _CHUNK_ROWS: Final = 65_536
 
@@ -52,9 +52,10 @@ reached AS (
     OR item_id IN (SELECT item_id FROM {table} WHERE item_id IS NOT NULL))
 )
 """
-"""`reached` has the rows in the order of sending, up to the first one without an outcome in the tables.
+"""SQL with two subqueries, `reached` and `answered`.
 
-`answered` has those of them that have an answer.
+`reached` has the sent rows in the order of sending, up to the first row that has no outcome in the tables. `answered`
+has the rows of `reached` that have an answer.
 """
 
 _COUNTS: Final = "SELECT stratum, count(*) AS rows FROM answered GROUP BY stratum"
@@ -79,9 +80,9 @@ class Share:
     Attributes:
         name: The tag or label.
         items: Number of answered rows that have the tag or label.
-        share: Estimated share, 0 to 1; without an interval, the share of the answered rows.
-        low: Lower end of the 95 % confidence interval; None without an interval.
-        high: Upper end of the 95 % confidence interval; None without an interval.
+        share: Estimated share, 0 to 1. Without an interval, this is simply the share among the answered rows.
+        low: Lower end of the 95 % confidence interval; None if there is no interval.
+        high: Upper end of the 95 % confidence interval; None if there is no interval.
     """
 
     name: str
@@ -96,12 +97,13 @@ class Shares:
     """Shares of tags or NSFW labels, most frequent first, and how they were estimated.
 
     Attributes:
-        rule: The option `sample` of the run, which chose the rows.
+        rule: The value of the run's option `sample`, by which the rows were chosen.
         population: Number of images and videos that can be analyzed; duplicates do not count.
         sampled: Number of rows that the budget was spent on, including rows that have no answer.
         answered: Number of rows that have an answer; the shares are computed from them.
         rows: One `Share` for each tag or label.
-        screened: Number of images and videos that local back ends rejected (`--screen`); the population lacks them.
+        screened: Number of images and videos that local back ends rejected (`--screen`). They are not part of
+            `population`.
     """
 
     rule: str
@@ -113,7 +115,7 @@ class Shares:
 
     @property
     def note(self) -> str:
-        """How the shares of tags and NSFW labels were estimated, and how rows without an answer count, as text."""
+        """How the shares were estimated, and how rows without an answer count, as text for the user."""
         if self.screened:
             return (
                 f"The shares are those of {self.answered:,} answered rows. They are none of the whole manifest: local "
@@ -153,17 +155,17 @@ class Shares:
 def read_shares(
     out: Path, table: str, *, least: float | None = None, most: int = 20, where: TablesSource | None = None
 ) -> Shares:
-    """Estimate which share of the whole manifest has each tag or NSFW label, from the rows of a run that are answered.
+    """Estimate what share of the whole manifest has each tag or NSFW label, from the answered rows of a run.
 
     Args:
         out: The output folder of the run.
         table: `tags` or `nsfw`.
-        least: Least score of a tag (0 by default), or least NSFW severity (0.5 by default), that counts.
-        most: Most tags or labels.
+        least: A tag counts if its score is at least this (default 0), an NSFW label if its severity is (default 0.5).
+        most: Maximum number of tags or labels; the most frequent ones are returned.
         where: An open session for the tables in `out`; None opens one.
 
     Raises:
-        UsageError: `table` is another table, the run did not request this feature, or there are no tables.
+        UsageError: `table` is neither of the two, the run did not request this feature, or there are no tables.
         JournalError: the folder holds no run.
     """
     if table not in _ENTRIES:
@@ -227,10 +229,10 @@ def _share(
     Args:
         name: The tag or label.
         positives: Stratum (its position in `populations`) → number of answered rows that have the tag or label.
-        counts: Stratum → number of answered rows.
+        counts: Stratum (as in `positives`) → number of answered rows.
         populations: Number of rows of each stratum, answered or not.
         options: The options of the run.
-        has_interval: Whether the rows were chosen at random, so that the share gets a confidence interval.
+        has_interval: False if the share gets no confidence interval, because a screen has rejected rows.
     """
     items, answered, population = sum(positives.values()), sum(counts.values()), sum(populations)
     if not has_interval:

@@ -1,4 +1,4 @@
-"""Runs that spend while their manifest is still being read and checked (`--stream`), within a hard cap."""
+"""Runs that send rows while their manifest is still being read and checked (`--stream`), within a budget."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from lightmeter.settings import Settings
 
 
 def check_streamable(options: Options, source: ManifestSource | None = None) -> None:
-    """Raise UsageError if a run may not spend while its manifest is being read.
+    """Raise UsageError if a run must not send rows, and spend credits, while its manifest is being read.
 
     Args:
         options: The options of the run.
-        source: The manifest; None if it is not known.
+        source: The manifest; None if it is not known, and then not checked.
 
     Raises:
         UsageError: there is no budget, an option needs the whole manifest, or the manifest can be read only once.
@@ -64,23 +64,24 @@ async def stream_manifest(
     stop: asyncio.Event | None,
     settings: Settings,
 ) -> AsyncGenerator[Progress | Run]:
-    """Run a manifest: send rows while later ones are read; yield progress, and the run at the end.
+    """Run a manifest: send its first rows while later ones are read. Yield progress, and at the end the run.
 
-    If the folder already holds this run, it continues. If an earlier run there has requests in doubt (sent, but their
-    charge is unknown) for rows that are not read yet, the whole manifest is planned first.
+    If the folder already holds this run, it continues. A request is in doubt if it was sent, but its charge is unknown.
+    If an earlier run in the folder has requests in doubt about rows that are not read yet, the whole manifest is
+    planned before rows are sent.
 
     Args:
         source: The manifest.
         folder: The output folder.
         options: The options of the run, with a budget.
         limits: Arguments that hold only for this start of the run, and are not stored.
-        stop: An event that stops the run early.
+        stop: An event: once it is set, the run stops early.
         settings: The user's settings.
 
     Raises:
-        UsageError: the run may not spend while its manifest is read (see `check_streamable`), or its cost has no
+        UsageError: the run must not send rows while its manifest is read (see `check_streamable`), or its cost has no
             bound and the user did not consent (`--yes`).
-        ManifestError: the manifest cannot be opened; an error in a later row ends the run instead.
+        ManifestError: the manifest cannot be opened. An error in a later row does not raise this, but ends the run.
     """
     check_streamable(options, source)
     header = await asyncio.to_thread(find_run_of_manifest, folder, source, options)
@@ -110,15 +111,15 @@ async def stream_manifest(
 async def continue_streaming_run(
     folder: Path, options: Options, limits: StartLimits, stop: asyncio.Event | None, settings: Settings
 ) -> AsyncGenerator[Progress | Run]:
-    """Continue a run that stopped before its manifest was read to the end; yield progress, and the run at the end.
+    """Continue a run that stopped before its manifest was read to the end; yield progress, and at the end the run.
 
-    If the manifest has changed, a run of the new manifest begins, which does not pay again for rows already paid.
+    If the manifest has changed, a run of the new manifest begins. It does not pay again for rows that are already paid.
 
     Args:
         folder: The output folder.
         options: The options of the run.
         limits: Arguments that hold only for this start of the run, and are not stored.
-        stop: An event that stops the run early.
+        stop: An event: once it is set, the run stops early.
         settings: The user's settings.
 
     Raises:

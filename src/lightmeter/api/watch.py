@@ -1,4 +1,4 @@
-"""`lightmeter.watch`: a run whose progress the caller shows."""
+"""`lightmeter.watch`: runs a plan and yields its progress, so that the caller can show it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def watch(
 ) -> AsyncGenerator[Progress | Run]:
     """Run a plan as `lightmeter.run` does; yield its `Progress` several times a second, and the `Run` at the end.
 
-    Leaving the loop with `break` stops the run: no more requests are sent, the answers of those in flight are kept.
+    Leaving the loop with `break` stops the run: no more requests are sent, but answers to requests in flight are kept.
 
     Example:
         >>> async for step in lm.watch(plan, "out/"):  # doctest: +SKIP
@@ -29,8 +29,8 @@ def watch(
         accept_journal: Whether to continue a journal in `out` that is a copy or a restored backup.
 
     Raises:
-        UsageError: consent is needed, or the folder holds a run with other options that is not finished.
-        JournalConflict: the folder holds an older state of this run, or a copy of it.
+        UsageError: consent is needed, or the folder holds an unfinished run with other options.
+        JournalConflict: the journal in the folder is an older state of its run, or a copy.
         AccessDenied: the service does not accept the key; nothing was sent.
         Unreachable: the service does not answer; nothing was sent.
     """
