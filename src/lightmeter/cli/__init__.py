@@ -49,10 +49,10 @@ _MODULES: Final = {
     "credits": "backends",
     "worker": "serve",
 }
-"""Command → name of its module, for the commands whose module is named differently."""
+"""Command → name of its module, for commands whose module has another name than the command."""
 
 _EXTRAS: Final = {"demo": "report", "report": "report"}
-"""Commands whose modules need an optional dependency, and the extra that installs it."""
+"""Command → name of the package's extra that installs what the command needs."""
 
 
 class _LazyGroup(click.Group):
@@ -98,7 +98,7 @@ def _root() -> None:
 
 
 def main() -> None:
-    """Run the command line and exit; expected errors become a message and an exit code, without a traceback."""
+    """Run the command line and exit. An expected error becomes a message and an exit code, without a traceback."""
     # The garbage collector is off while the command's module is imported, and ignores what was imported, also at exit:
     # that is a third of the CPU time of a short command.
     gc.disable()

@@ -1,4 +1,4 @@
-"""`lightmeter backends` and `lightmeter credits`: what a service offers, and the balance of the account there."""
+"""`lightmeter backends` and `lightmeter credits`: list what a service offers, and print the balance of the account."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _JSON_FIELDS: Final = (*("name", "features", "default", "local", "available", "r
 @click.option("--available", "only_available", is_flag=True, help="List available back ends only.")
 @json_option
 def backends_command(base_url: str | None, only_available: bool, as_json: bool) -> int:
-    """List the back ends of a service: features with their price, model, licence, and why one is not available.
+    """List the back ends of a service: features with prices, model, licence, and the reason if one is not available.
 
-    Prices are credits per image or video frame, before rounding. Back ends marked with * are used by requests that
-    name none. Listing is free, loads no model and calls no provider.
+    Prices are in credits per image or video frame, before rounding. A request that names no back end uses the ones
+    marked with *. Listing is free, loads no model and calls no provider.
 
     \b
     Examples:
@@ -64,7 +64,7 @@ async def _fetch_offers(url: str, settings: Settings) -> tuple[BackendOffer, ...
 
 
 def _published_offers() -> list[BackendOffer]:
-    """Return the hosted service's back ends with prices, from the price table that comes with this package."""
+    """Return the hosted service's back ends with their prices, read from the price table in this package."""
     rates = default_rates()
     return [
         BackendOffer(
@@ -99,7 +99,7 @@ def _table_row(offer: BackendOffer) -> tuple[str, ...]:
 @click.option("--base-url", metavar="URL", help="URL of the service (or LIGHTMETER_BASE_URL).")
 @json_option
 def credits_command(base_url: str | None, as_json: bool) -> int:
-    """Print the balance of the account; one credit is one cent. The request is free."""
+    """Print the balance of the account in credits; one credit is one cent. The request is free."""
     settings = read_settings()
     url = base_url or settings.base_url
     if url is None:

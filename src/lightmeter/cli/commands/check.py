@@ -1,4 +1,4 @@
-"""`lightmeter check`: the pre-checks of a manifest alone."""
+"""`lightmeter check`: checks the rows of a manifest, and sends nothing to a service."""
 
 from __future__ import annotations
 
@@ -40,14 +40,16 @@ def check_command(manifest: str, out: Path | None, as_json: bool, **options: Any
     """Read MANIFEST and check every row, as `lightmeter plan` does, but without prices.
 
     Needs no key and no service. Only the URLs of MANIFEST are requested; the README lists these requests and how to
-    turn them off. Prints how many rows can be sent, and the findings by check and severity with an example of each.
-    Sound rows that were checked within three days are not checked again; `plan` and `run` use these results too.
+    turn them off. Prints how many rows can be sent, and the findings by check and severity with an example of each. A
+    row in which a check of the last three days found no error is not checked again; `plan` and `run` use these results
+    too.
 
     MANIFEST is a table, a folder, a glob in quotes, or one picture or video: see `lightmeter plan --help`.
 
-    --executor dask or ray lets the workers of a cluster check shards of the rows; sending stays with one process. They
-    connect to the scheduler in DASK_SCHEDULER_ADDRESS or RAY_ADDRESS, or start workers on this machine. A shard whose
-    worker dies is checked again. Workers elsewhere need --shard-dir, and the same paths where MANIFEST names files.
+    With --executor dask or ray, the workers of a cluster check shards (parts) of the rows; a run still sends rows from
+    one process. The cluster is the one in DASK_SCHEDULER_ADDRESS or RAY_ADDRESS; without this variable, workers are
+    started on this machine. If a worker dies, its shard is checked again. Workers on other machines need --shard-dir,
+    and must reach files in MANIFEST by the same paths.
 
     --out writes the tables `assets` and `prechecks` and the page report.html. `lightmeter sql`, `lightmeter report` and
     `lightmeter run MANIFEST --out DIR` accept that folder.
@@ -72,7 +74,7 @@ def check_command(manifest: str, out: Path | None, as_json: bool, **options: Any
 
 
 def _write_page(out: Path) -> str:
-    """Write the report page into an output folder; return its path, or why it is not written, as a line of output."""
+    """Write the report page into an output folder. Return a line to print: the page's path, or why there is no page."""
     try:
         page = import_extra("lightmeter.html_report.page", "report", "The report page")
     except SettingsError as error:

@@ -1,4 +1,4 @@
-"""`lightmeter demo`: the whole pipeline on the sample data."""
+"""`lightmeter demo`: runs the whole pipeline on the sample data."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TOP_TAGS: Final = (
 
 
 def bundled_folder(name: str) -> Path:
-    """Return the folder `name` of the package, `data` or `flows`: in the wheel, or beside `src` in a checkout.
+    """Return the path of the folder `data` or `flows`: inside an installed package, or beside `src` in a checkout.
 
     Raises:
         SettingsError: The folder is missing.
@@ -55,7 +55,7 @@ class _QuietFileHandler(SimpleHTTPRequestHandler):
 
 @contextmanager
 def serve_folder(folder: Path) -> Iterator[str]:
-    """Serve a folder over HTTP on this machine during a `with` block; yields its base URL."""
+    """Serve a folder over HTTP on this machine during a `with` block; the block gets the base URL."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_QuietFileHandler, directory=str(folder)))
     thread = Thread(target=server.serve_forever, name="lightmeter-demo-files", daemon=True)
     thread.start()
@@ -80,10 +80,10 @@ def _create_empty_folder(out: Path) -> None:
 
 
 def _write_url_manifest(data: Path, base: str, target: Path) -> int:
-    """Write the sample manifest with URLs in place of paths; return its number of rows.
+    """Write a copy of the sample manifest with URLs in place of paths to `target`; return its number of rows.
 
     Args:
-        data: The folder of the sample data, with the manifest.
+        data: The folder of the sample data, which holds the manifest.
         base: Base URL at which this folder is served.
         target: The file to write.
     """
@@ -98,7 +98,7 @@ def _write_url_manifest(data: Path, base: str, target: Path) -> int:
 
 
 def _load_flow() -> Any:
-    """Import the Prefect flow from `flows/analyze.py`, as a scheduler does; it is not a module of the package."""
+    """Import the Prefect flow from the file `flows/analyze.py`, which is outside the package, as a scheduler does."""
     home = read_settings().cache_dir / "prefect"
     home.mkdir(parents=True, exist_ok=True)
     # A separate Prefect home: the demo must not use the server or cloud of the user's profile.

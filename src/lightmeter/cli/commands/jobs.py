@@ -1,4 +1,4 @@
-"""`lightmeter jobs`: unfinished requests of the service: list them, cancel them."""
+"""`lightmeter jobs`: lists and cancels unfinished requests of the service."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def list_(database: str, as_json: bool) -> int:
     """List the unfinished requests, the oldest first.
 
     The columns are the request id, the account, the state (queued or running), the number of URLs and files, the
-    credits reserved, how many times it was started, and the time of the request.
+    credits reserved, how many times work on it was started, and the time of the request.
     """
     found = run_transaction(database, unfinished_requests.list_unfinished)
     rows = [
@@ -63,9 +63,8 @@ def list_(database: str, as_json: bool) -> int:
 def cancel(request_ids: tuple[str, ...], account: str | None, database: str, as_json: bool) -> int:
     """Cancel unfinished requests: they fail, cost nothing, and their reserved credits are released.
 
-    The next poll of a client is answered with a message that the operator cancelled its request. A process that is
-    executing a cancelled request stops doing so within seconds.
-    The exit code is 1 if a REQUEST_ID is neither queued nor running.
+    A client that polls for its cancelled request is told that the operator cancelled it. A process that is executing
+    the request stops within seconds. The exit code is 1 if the request of a REQUEST_ID is neither queued nor running.
     """
     if bool(request_ids) == (account is not None):
         raise UsageError("Name either requests or an account.", hint="See `lightmeter jobs list`.")

@@ -58,7 +58,8 @@ def _check_name(ctx: click.Context, param: click.Parameter, value: str) -> str:
 def add(name: str, credits_: int, database: str) -> int:
     """Create a key for the account NAME, and the account if it does not exist.
 
-    The key is printed once, as the only line of standard output, and stored hashed. An account may have several keys.
+    The key is printed as the only line of standard output. Only its hash is stored, so it cannot be shown again. An
+    account may have several keys.
     """
     key = auth.new_key()
 
@@ -79,7 +80,7 @@ def add(name: str, credits_: int, database: str) -> int:
 def list_(database: str, as_json: bool) -> int:
     """List the accounts: name, balance, credits reserved for running requests, number of keys.
 
-    The exit code is 1 if the ledger of an account differs from its balance.
+    The exit code is 1 if the entries in the ledger of an account do not add up to its balance.
     """
     accounts, counts = run_transaction(database, lambda db: (money.balances(db), auth.key_counts(db)))
     rows = [(account.name, account.free, account.held, counts.get(account.account_id, 0)) for account in accounts]
@@ -116,7 +117,7 @@ def grant(name: str, credits_: int, database: str) -> int:
 @click.argument("name", callback=_check_name)
 @database_option
 def revoke(name: str, database: str) -> int:
-    """Revoke all keys of the account NAME. Its credits and results stay, for a key added later."""
+    """Revoke all keys of the account NAME. Its credits and results stay; a key added later can use them."""
     revoked = run_transaction(database, lambda db: auth.revoke_keys(db, _existing_account(db, name)))
     click.echo(f"{revoked} {'key' if revoked == 1 else 'keys'} of {name} revoked.", err=True)
     return 0

@@ -13,10 +13,10 @@ from lightmeter.service.store.schema import VERSION
 @click.command("migrate")
 @database_option
 def migrate_command(database: str) -> int:
-    """Create the tables of the service in a database, or migrate those of an earlier version. Repeating it is safe.
+    """Create the tables of the service in a database, or migrate them from an earlier version. Safe to repeat.
 
-    `serve` and `worker` do this too when they start. In a rollout, run this command before them: it fails if the
-    database cannot be reached, or if a newer version has migrated it.
+    `serve` and `worker` also do this when they start. When you roll out a new version, run this command first. It fails
+    if the database cannot be reached, or if a newer version has already migrated it.
 
     \b
     Example:

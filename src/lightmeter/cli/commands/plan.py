@@ -1,4 +1,4 @@
-"""`lightmeter plan`: check a manifest and estimate the cost."""
+"""`lightmeter plan`: checks a manifest and estimates the cost."""
 
 from __future__ import annotations
 
@@ -58,27 +58,30 @@ def plan_command(
 ) -> int:
     """Read MANIFEST, check every row, and estimate what analyzing it would cost. Spends nothing.
 
-    If a service is named, its balance and back ends are requested first, which is free. Without a key, or if the
-    service cannot be reached, the plan states this and continues without them; a wrong key is an error.
+    If a service is configured, the account's balance and the service's back ends are requested first, which is free.
+    Without a key, or if the service cannot be reached, the plan says so and is made without them. A wrong key is an
+    error.
 
-    MANIFEST is CSV, TSV, JSONL, a JSON array, Parquet or text (one address a line), also .gz; a path, s3://… (or
-    gs://, az://, hf://), or - for standard input. Its column `url` or `path` holds what to analyze; `id` and `kind` are
-    optional; --url-column, --id-column and --kind-column name other columns. All other columns are copied to the
-    assets table. MANIFEST may also be a folder of pictures and videos, of Parquet files, or of WebDataset tars, or a
-    glob in quotes for one of them ('shard-{000..099}.tar', s3://bucket/day=*/*.parquet), or one picture, video or tar.
-    A key in its URI (s3://KEY:SECRET@…) is neither stored nor shown.
+    MANIFEST is a file in one of the formats CSV, TSV, JSONL, JSON array, Parquet or text (one address per line), also
+    compressed (.gz). Give its path, its URI (s3://…, gs://…, az://…, hf://…), or - for standard input. The column `url`
+    or `path` holds what to analyze; the columns `id` and `kind` are optional. If these columns have other names, give
+    --url-column, --id-column and --kind-column. All other columns are copied to the assets table. MANIFEST may also be
+    a folder of pictures and videos, of Parquet files, or of WebDataset tars; a glob in quotes for such files
+    ('shard-{000..099}.tar', 's3://bucket/day=*/*.parquet'); or one picture, video or tar. An access key in the URI
+    (s3://KEY:SECRET@…) is neither stored nor shown.
 
     With --screen, a local back end analyzes all rows before the price is computed, which may take hours for a large
     manifest; the plan shows how many rows pass and what that saves. A stopped command continues where it stopped.
     --executor dask or ray lets the workers of a cluster check the rows and run that back end, as in `lightmeter check`.
 
-    A saved plan holds the decision, reason and price of every row; `run --plan` follows it without checking rows
-    again, and refuses if the manifest has changed. For many rows a second file is written beside it.
+    A plan saved with --save holds, for every row, whether it will be sent, the reason and the price. `run --plan`
+    follows the saved plan without checking rows again, and refuses if the manifest has changed. For many rows, --save
+    writes a second file beside the plan.
 
-    --compare reads a plan that was saved earlier, also one of a changed manifest, and shows what differs: rows added,
-    removed and changed, credits by back end and feature, prices, options. Each price is exact, a bound (a range that
-    the charge cannot leave), or an estimate, if the service has not confirmed the prices. With --fail-above or
-    --fail-on-rise, the command exits with 3 if the upper price is above the limit, whatever --budget is; the plan is
+    --compare reads a plan that was saved earlier, also for another version of the manifest, and shows what differs:
+    rows added, removed and changed, credits by back end and feature, prices, options. Each price is exact, a bound (a
+    range that the charge cannot leave), or an estimate, if the service has not confirmed the prices. With --fail-above
+    or --fail-on-rise, the command exits with 3 if the upper price is above the limit, whatever --budget is; the plan is
     still printed and saved.
 
     \b
@@ -115,7 +118,7 @@ def plan_command(
 
 
 def _split_formats(formats: tuple[str, ...]) -> tuple[str, str | None]:
-    """Return the format of the printed plan (by default `text`) and the format of the tables (by default None).
+    """Return the format of the printed plan (default `text`), and the format of the tables below it (default None).
 
     `formats` are the values of `--format`: at most one for each of the two.
     """
@@ -129,8 +132,9 @@ def _split_formats(formats: tuple[str, ...]) -> tuple[str, str | None]:
 def _print_checked_plan(checked: CheckedPlan, printed: str) -> None:
     """Print how the plan in `checked` differs from a saved one, and its cost by a manifest column, if asked for.
 
-    `printed` is the format of the plan. With `text`, both go to standard output, below the plan, which is already
-    printed. With `markdown` or `json`, both go to standard error, and the plan in that format to standard output.
+    `printed` is the format of the plan. With `text`, the plan is already printed; the difference and the cost go to
+    standard output below it. With `markdown` or `json`, they go to standard error, and the plan in that format to
+    standard output.
     """
     for text in checked.lines():
         click.echo(text, err=printed != "text")

@@ -1,4 +1,4 @@
-"""`lightmeter rebuild` and `lightmeter compact`: write the tables again, or merge the files of each."""
+"""`lightmeter rebuild` and `lightmeter compact`: write the tables again, or merge the files of each table."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def rebuild_command(folder: Path, target: str | None, table_format: TableFormat,
       lightmeter rebuild out/ --to s3://lake/photos --format delta
       lightmeter rebuild out/ --executor dask
 
-    Workers of a cluster must reach DIR by the same path. They connect to the scheduler in DASK_SCHEDULER_ADDRESS or
-    RAY_ADDRESS, or are started on this machine.
+    With --executor, the workers of a cluster must reach DIR by the same path. The cluster is the one in
+    DASK_SCHEDULER_ADDRESS or RAY_ADDRESS; without this variable, workers are started on this machine.
     """
     for table, rows in _export(folder, executor or "local").items():
         click.echo(f"{rows:>10}  {folder / 'tables' / table}")
@@ -59,9 +59,9 @@ def rebuild_command(folder: Path, target: str | None, table_format: TableFormat,
 
 
 def _export(folder: Path, executor: Executor) -> dict[str, int]:
-    """Write all tables of the runs in `folder` anew; return table → number of rows.
+    """Write all tables of the runs in `folder` again, and return table → number of rows.
 
-    `executor` is what writes them: `local` (this machine), or a kind of cluster.
+    `executor` is where the tables are written: `local` (this process), or the kind of a cluster.
     """
     folder = folder.absolute()
     if executor == "local":
@@ -73,9 +73,9 @@ def _export(folder: Path, executor: Executor) -> dict[str, int]:
 @click.command("compact")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 def compact_command(folder: Path) -> int:
-    """Merge the files of each table in DIR into one. Changes no row, sends nothing, costs nothing.
+    """Merge the files of each table in DIR into one file per table. Changes no row, sends nothing, costs nothing.
 
-    Programs may read the tables meanwhile: they see either the old files or the new one.
+    Programs may read the tables at the same time: they see either the old files or the new file.
     """
     must_have_tables(folder)
     for merged in compact(Dataset(folder)):
