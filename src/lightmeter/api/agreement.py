@@ -73,8 +73,9 @@ looked AS (
   SELECT item_id, answer, bit_or(bit) AS givers FROM ({answers}) JOIN sources USING (source) GROUP BY ALL
 ), kept AS (SELECT item_id, answer, givers & looked AS givers, looked FROM answers JOIN looked USING (item_id))
 """
-"""SQL for two bit sets of back ends. `looked`: those that answered an item. `givers`: those that gave a certain answer
-about it.
+"""SQL for two bit sets of back ends.
+
+`looked` has the back ends that answered an item, `givers` those that gave one certain answer about the item.
 """
 
 _RATED: Final = """AND EXISTS (

@@ -143,7 +143,7 @@ class _BackgroundGenerator(Generic[T]):
                     return
 
     def _call_in_caller_loop(self, function: Callable[[], object]) -> bool:
-        """Schedule a call of `function` in the event loop that reads the values; return False if the loop is closed."""
+        """Schedule a call of `function` in the event loop that reads the values; return False if it was closed."""
         try:
             self._loop.call_soon_threadsafe(function)
         except RuntimeError:

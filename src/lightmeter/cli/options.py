@@ -226,7 +226,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 
 def explicit_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return those of a command's options that the user set, as fields of `Options`: `--no-reuse` → `reuse=False`."""
+    """Return the options of a command that the user set, as fields of `Options`: `--no-reuse` becomes `reuse=False`."""
     explicit = {name: value for name, value in options.items() if value is not None and not name.startswith("no_")}
     denied = {name.removeprefix("no_"): False for name, value in options.items() if name.startswith("no_") and value}
     return explicit | denied

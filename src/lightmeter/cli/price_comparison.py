@@ -1,4 +1,4 @@
-"""Compares a plan with a saved one and with limits on its price, for the commands `plan` and `run`."""
+"""Compares a plan with a saved plan and with limits on its price, for the commands `plan` and `run`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PriceCheck:
     """The saved plan of the option `--compare`, and the price limits of `--fail-above` and `--fail-on-rise`.
 
     Attributes:
-        old: The saved plan to compare with; None without one.
+        old: The saved plan to compare with; None if `--compare` is not given.
         limits: The limits on the price.
     """
 
@@ -28,7 +28,9 @@ class PriceCheck:
 
     @classmethod
     def from_options(cls, options: dict[str, Any]) -> Self:
-        """Remove `compare`, `fail_above` and `fail_on_rise` from a command's options, and read the saved plan.
+        """Make a price check from a command's options, and read the saved plan.
+
+        The options `compare`, `fail_above` and `fail_on_rise` are removed from `options`.
 
         Raises:
             UsageError: `--fail-on-rise` is given without `--compare`.
@@ -47,9 +49,9 @@ class PriceCheck:
         return self.old is None and self.limits == PriceLimits()
 
     def apply(self, plan: Plan, by: ColumnCost | None = None) -> CheckedPlan:
-        """Compare a plan with the saved plan and the price limits; return the plan with the results.
+        """Compare `plan` with the saved plan and the price limits; return it with the results.
 
-        `by` is the cost of the plan by the values of a manifest column, to be shown too; None shows no such cost.
+        `by` is the cost of the plan by the values of a manifest column. It is shown with the plan; None shows nothing.
         """
         comparison = None if self.old is None else compare_plans(self.old, plan.snapshot())
         return CheckedPlan(plan, comparison, by, self.limits.exceeded(plan.credits, comparison))
@@ -57,7 +59,10 @@ class PriceCheck:
 
 @dataclass(frozen=True, slots=True)
 class CheckedPlan:
-    """A plan to print, with what differs from a saved plan, its cost by a manifest column, and exceeded limits."""
+    """A plan to print, with the results of a price check.
+
+    They are its difference from a saved plan, its cost by a manifest column, and messages about exceeded limits.
+    """
 
     plan: Plan
     comparison: PlanComparison | None
@@ -72,10 +77,10 @@ class CheckedPlan:
             yield str(self.by)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as JSON values, with what was added to it.
+        """Return the plan as JSON values, with three more keys.
 
-        `comparison` is its difference from the saved plan, `cost_by` its cost by a manifest column (each None without),
-        and `exceeded` a list of messages, one for each exceeded limit.
+        `comparison` is its difference from the saved plan (None without one), `cost_by` its cost by a manifest column
+        (None without one), and `exceeded` a list of messages, one for each exceeded limit.
         """
         return {
             **self.plan.to_dict(),

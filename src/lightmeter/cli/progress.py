@@ -1,4 +1,4 @@
-"""Runs the work of a command, such as planning or a run: shows the progress, and turns Ctrl-C into a clean stop."""
+"""Runs the work of a command, such as planning or a run. Shows its progress, and turns Ctrl-C into a clean stop."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from lightmeter.planning.progress import Progress
 
 
 def run_with_progress(steps: Callable[[asyncio.Event], AsyncGenerator[Any]], *, cancel_on_signal: bool = False) -> Any:
-    """Run the generator `steps(stop)` to its end, show its progress, and return the last value it yields.
+    """Run the generator `steps(stop)` to its end, show its progress, and return the last value that it yields.
 
-    The first SIGINT or SIGTERM sets the event `stop`: no more requests are sent, those in flight are awaited. A second
-    SIGINT ends the process immediately. With `cancel_on_signal`, the first signal cancels the work at once, which is
-    safe for work that sends no paid requests.
+    The first SIGINT or SIGTERM sets the event `stop`: no more requests are sent, but the requests in flight are
+    awaited. A second SIGINT ends the process immediately. With `cancel_on_signal`, the first signal cancels the work at
+    once; use this only for work that sends no paid requests.
 
     Raises:
         Interrupted: the work was cancelled.

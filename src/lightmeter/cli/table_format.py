@@ -38,14 +38,14 @@ class _Column:
 
     @property
     def min_width(self) -> int:
-        """Least number of characters to which the column may be cut; a column of numbers is never cut."""
+        """Minimum width in characters to which the column may be cut. A column of numbers is never cut."""
         return self.width if self.is_number else min(self.width, _MIN_COLUMN_WIDTH)
 
 
 def format_table(answer: pa.Table, width: int) -> tuple[list[str], str]:
-    """Return the table `answer` as text for a terminal: (its lines, a note on its rows and on what is left out).
+    """Return the table `answer` as lines of text for a terminal, and a note on the number of rows and what is left out.
 
-    A line has at most `width` characters. The text has only the first rows, and only the columns that fit.
+    The lines show only the first rows, and only the columns that fit into `width` characters.
     """
     shown = answer.slice(0, MAX_ROWS)
     columns = [_column(name, column) for name, column in zip(shown.column_names, shown.columns, strict=True)]
@@ -69,7 +69,7 @@ def _column(name: str, column: pa.ChunkedArray[Any]) -> _Column:
 
 
 def _cell(value: Any) -> str:
-    """Return a value as a short text; of a list or an object, the beginning of its JSON."""
+    """Return a value as a short text. A list or an object becomes the beginning of its JSON."""
     if value is None:
         return ""
     if isinstance(value, float):
@@ -80,7 +80,7 @@ def _cell(value: Any) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Return text on one line, without characters that control a terminal."""
+    """Return `text` on one line, with a space in place of each character that controls a terminal."""
     return _CONTROL_CHARS.sub(" ", text)
 
 
@@ -89,9 +89,9 @@ def _cut(text: str, width: int) -> str:
 
 
 def _columns_that_fit(columns: Sequence[_Column], width: int) -> list[_Column]:
-    """Return the columns that fit into `width` characters if each is cut to its `min_width`; at least one.
+    """Return the columns that fit into `width` characters if each is cut to its `min_width`; at least one column.
 
-    Empty columns are left out first, then the last ones.
+    Empty columns are left out first, then other columns, from the last one backward.
     """
     visible = list(columns)
     while len(visible) > 1 and sum(column.min_width + _GAP for column in visible) - _GAP > width:
@@ -101,9 +101,9 @@ def _columns_that_fit(columns: Sequence[_Column], width: int) -> list[_Column]:
 
 
 def _widths(columns: Sequence[_Column], width: int) -> list[int]:
-    """Return the width in characters of each column in a line of `width` characters, gaps included.
+    """Return the width of each column in characters, so that a line with its gaps fits into `width` characters.
 
-    Each column gets its `min_width`; what is left of the line goes in equal parts to the columns that are still cut.
+    Each column gets its `min_width`. The rest of the line is shared equally among the columns that are still cut.
     """
     widths = [column.min_width for column in columns]
     spare = width - sum(widths) - _GAP * (len(columns) - 1)

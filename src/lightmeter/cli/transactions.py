@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def run_transaction(database: str, change: Callable[[Connection], T]) -> T:
-    """Call `change` in one transaction on the database of a service (file or URL); return the result of `change`.
+    """Call `change` in one transaction on the `database` of a service (a file or URL); return the result of `change`.
 
     Raises:
         SettingsError: the database cannot be used.

@@ -1,6 +1,6 @@
 """Prefect blocks, parameters and events for the flows in `flows/`; needs `pip install 'lightmeter[flows]'`.
 
-The entry point group `prefect.collections` names this package, so that Prefect registers its blocks.
+This package is an entry point of the group `prefect.collections`, so that Prefect registers its blocks.
 """
 
 from lightmeter.prefect_integration.credentials import CredentialsBlock

@@ -1,4 +1,4 @@
-"""Pauses a flow run until a person allows what it may cost."""
+"""Pauses a flow run until a person allows it to spend what it may cost."""
 
 from __future__ import annotations
 
@@ -21,39 +21,42 @@ from lightmeter.prefect_integration.events import emit_event
 from lightmeter.pricing.estimate import CreditRange, counted, run_price
 
 REFUSED: Final = "Refused"
-"""Name of the failed state of a flow run whose price a person refused."""
+"""Name of the failed state of a flow run if a person refused its price."""
 
 NOT_APPROVED: Final = "NotApproved"
-"""Name of the failed state of a flow run whose price nobody approved in time."""
+"""Name of the failed state of a flow run if nobody approved its price in time."""
 
 _POLL_S: Final = 2
-"""Seconds between two looks at whether somebody has answered."""
+"""Seconds between two checks whether a person has answered."""
 
 _MOST_REASONS: Final = 5
-"""Most reasons that the form lists for rows that are not sent."""
+"""Maximum number of reasons, for rows that are not sent, that the form lists."""
 
 _SPARE_S: Final = 3600
-"""Seconds after the end of the waiting time at which Prefect itself would fail the run, in a state without our name."""
+"""Prefect's own time limit for the pause is longer than the waiting time by this many seconds.
+
+If that limit came first, Prefect would fail the run in a state that does not have our name.
+"""
 
 
 class Approval(RunInput):
-    """The form that a paused flow run shows: whether to spend the credits."""
+    """The form that a paused flow run shows. It asks whether to spend the credits."""
 
     approve: bool = Field(default=False, description="Spend the credits. Otherwise the run ends, and nothing is sent.")
     reason: str = Field(default="", description="Why; it appears in the log.")
 
 
 def price_of_rest(out: Path) -> CreditRange:
-    """Return the price of the rows that the run in `out` has not sent yet, by the prices of its plan."""
+    """Return the price of the rows that the run in `out` has not sent yet, computed from the prices in its plan."""
     header = read_run_header(out)
     with open_read_only(out) as db:
         return run_price(header.least_charged_milli, *frames_to_send(db, UNSENT), header.retry_per_image_milli)
 
 
 def most_credits(price: CreditRange, summary: RunSummary) -> int | None:
-    """Return the most credits that a run can still spend: the lower of the upper price and the rest of the budget.
+    """Return the maximum credits that a run can still spend: the upper price, or if lower, the rest of the budget.
 
-    Return None if the price has no upper end and there is no budget.
+    `price` is that of the rows not sent yet. Return None if it has no upper end and there is no budget.
     """
     budget_left = None if summary.budget is None else max(0, summary.budget - summary.paid - summary.held)
     bounds = [bound for bound in (price.high, budget_left) if bound is not None]
@@ -61,15 +64,16 @@ def most_credits(price: CreditRange, summary: RunSummary) -> int | None:
 
 
 async def approve_run(out: Path, above: int, hours: float, manifest: str) -> State[Any] | None:
-    """Ask a person for approval of the planned run in `out` if it may still spend more than `above` credits.
+    """If the planned run in `out` may still spend more than `above` credits, ask a person for approval.
 
-    Return None if the run may start, with or without approval, else the failed state of the flow run.
+    Return None if the run may start, because it was approved or needs no approval. Otherwise return the failed state of
+    the flow run.
 
     Args:
         out: The output folder of the run.
-        above: Most credits that need no approval.
+        above: Maximum credits that need no approval.
         hours: Hours to wait for the answer.
-        manifest: Row of a Markdown table that names the manifest; shown to the person above the rows of `plan_lines`.
+        manifest: Row of a Markdown table that names the manifest. The person sees it above the rows of `plan_lines`.
     """
     price, summary = price_of_rest(out), summarize(out)
     most = most_credits(price, summary)
@@ -81,12 +85,12 @@ async def approve_run(out: Path, above: int, hours: float, manifest: str) -> Sta
 
 
 def _needs_approval(most: int | None, above: int) -> bool:
-    """Return whether a run that may spend `most` credits may spend more than `above`; true if `most` is None."""
+    """Return whether `most` credits exceed `above`, so that a person must approve; true if `most` is None."""
     return most is None or most > above
 
 
 def plan_lines(out: Path, price: CreditRange, summary: RunSummary) -> list[str]:
-    """Return the rows of the Markdown table that describes the planned run in `out` to the person who approves it.
+    """Return rows of a Markdown table that describe the planned run in `out` to the person who approves it.
 
     Args:
         out: The output folder of the run.
@@ -111,12 +115,15 @@ def plan_lines(out: Path, price: CreditRange, summary: RunSummary) -> list[str]:
 
 
 async def ask_for_approval(most: int | None, above: int, hours: float, plan: list[str]) -> State[Any] | None:
-    """Pause the flow run until a person answers; return a failed state if they refuse or nobody answers in time.
+    """Pause the flow run until a person answers.
+
+    Return None if the person approves, or if no approval is needed. Return a failed state if the person refuses, or if
+    nobody answers in time.
 
     Args:
-        most: The most credits that the run may spend; None if that is not known.
-        above: Most credits that need no approval.
-        hours: Hours to wait for the answer.
+        most: Maximum credits that the run may spend; None if there is no limit.
+        above: Maximum credits that need no approval.
+        hours: Maximum hours to wait for the answer.
         plan: What the form shows about the plan: rows of a Markdown table with two columns.
     """
     if not _needs_approval(most, above):

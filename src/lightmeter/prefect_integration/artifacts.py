@@ -1,4 +1,4 @@
-"""What a flow run shows on Prefect's web page about a run: counts, credits, tags, colors and the report."""
+"""What a flow run shows about a run on Prefect's web page: counts, credits, tags, colors and the report."""
 
 from __future__ import annotations
 
@@ -21,18 +21,20 @@ from lightmeter.pricing.estimate import counted
 from lightmeter.redaction import mask_credentials
 
 _MOST: Final = 12
-"""Most tags and most colors that are shown."""
+"""Maximum number of tags, and maximum number of colors, that are shown."""
 
 _WIDTH: Final = 640
+"""Width of a picture, in pixels."""
+
 _BAR: Final = 22
-"""Width of a picture, and height of a bar in it, in pixels."""
+"""Height of a bar in a picture, in pixels."""
 
 _TOTALS: Final = {name: f"{name} (run's total)" for name in ("paid", "requests", "seconds")}
-"""Names of values that a run adds up over all flow runs."""
+"""Name of a value → its label in the summary, for values that the run adds up over all flow runs."""
 
 
 async def show_results(run: Run, name: str, tables: dict[str, int], now: Spent) -> None:
-    """Write the artifacts of a run: summary, statement of its credits, and pictures of any tags and colors.
+    """Write the artifacts of a run: summary, statement of its credits, and pictures of its tags and colors, if any.
 
     Args:
         run: The run, with its tables.
@@ -90,7 +92,7 @@ def tags_as_markdown(tags: Sequence[tuple[str, int]]) -> str:
 
 
 def palette_as_markdown(colors: Sequence[tuple[str, float]]) -> str:
-    """Return main colors (`#rrggbb`, share 0 to 1) as a picture with stripes and as a Markdown table."""
+    """Return the main colors (`#rrggbb`, share 0 to 1) as a picture with stripes and as a Markdown table."""
     colors = valid_colors(colors)
     total, x, shapes = sum(share for _, share in colors) or 1.0, 0.0, []
     for color, share in colors:
@@ -101,7 +103,13 @@ def palette_as_markdown(colors: Sequence[tuple[str, float]]) -> str:
 
 
 def _picture(title: str, height: int, shapes: Iterable[str]) -> str:
-    """Return SVG shapes as an image in Markdown, in a data URI; `height` is in pixels, `title` the alternative text."""
+    """Return an image in Markdown that holds SVG shapes in a data URI.
+
+    Args:
+        title: Alternative text of the image.
+        height: Height of the image in pixels.
+        shapes: SVG elements.
+    """
     style = 'font-family="sans-serif" font-size="12" fill="#888"'
     svg = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" {style}>{"".join(shapes)}</svg>'
     return f"![{title}](data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})"
@@ -113,12 +121,12 @@ def _markdown(picture: str, head: tuple[str, str], rows: Iterable[tuple[str, str
 
 
 def _cell(text: str) -> str:
-    """Return an untrusted text in one line, escaped for a cell of a Markdown table."""
+    """Return a text on one line, escaped for a cell of a Markdown table. The text need not be trusted."""
     return esc(" ".join(text.split())).replace("|", "\\|")
 
 
 def summary_rows(summary: dict[str, Any], tables: dict[str, int], now: Spent) -> list[dict[str, Any]]:
-    """Return what a flow run has spent, then the totals of the run and of its tables, as rows of a table.
+    """Return rows of a table: what a flow run has spent, then the totals of the run, then the sizes of its tables.
 
     Args:
         summary: The summary of the run as JSON.

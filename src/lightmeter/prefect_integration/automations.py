@@ -1,4 +1,6 @@
-"""Program that creates the automations of `automations.json` in Prefect: notify, pause a deployment, end dead runs.
+"""Program that creates the automations in `automations.json` in Prefect: notify, pause a deployment, end dead runs.
+
+A dead run is a flow run whose process or worker died.
 
 `python -m lightmeter.prefect_integration.automations --notify slack-webhook/team --pause analyze/nightly`
 """
@@ -18,22 +20,25 @@ from prefect.exceptions import ObjectNotFound
 
 _FILE: Final = Path(__file__).with_name("automations.json")
 _NOTIFICATION_BLOCK: Final = "00000000-0000-0000-0000-000000000001"
-"""Id in the file for the notification block, which each Prefect server has under an id of its own."""
+"""Placeholder in the file for the id of the notification block, which differs between Prefect servers."""
 
 _DEPLOYMENT: Final = "00000000-0000-0000-0000-000000000002"
-"""Id in the file for the deployment to pause."""
+"""Placeholder in the file for the id of the deployment to pause."""
 
 DEFAULT_CRASHED_AFTER_S: Final = 600
-"""Seconds without a heartbeat after which a flow run is dead: three intervals of Prefect's 180 s, and some more."""
+"""If a flow run sends no heartbeat for this many seconds, it is marked as crashed.
+
+The value is three of Prefect's intervals of 180 s, and some more.
+"""
 
 _MIN_CRASHED_AFTER_S: Final = 60
-"""Least value of `--crashed-after`: Prefect sends heartbeats at most every 30 s."""
+"""Minimum value of `--crashed-after`, in seconds: Prefect sends heartbeats at most every 30 s."""
 
 
 def read_automations(
     notification_block_id: str | None, deployment_id: str | None, crashed_after_s: int = DEFAULT_CRASHED_AFTER_S
 ) -> list[AutomationCore]:
-    """Return the automations in `automations.json` with the given ids filled in; leave out those that lack an id.
+    """Return the automations in `automations.json` with the given ids filled in. Leave out those whose id is None.
 
     Args:
         notification_block_id: Id of the block that sends notifications; None leaves out automations that notify.
@@ -58,11 +63,12 @@ def read_automations(
 async def create_automations(
     notify: str | None, pause: str | None, crashed_after_s: int = DEFAULT_CRASHED_AFTER_S
 ) -> list[str]:
-    """Create the automations on the Prefect server; replace those of the same names. Return the names.
+    """Create the automations on the Prefect server, and return their names. Replace automations of the same names.
 
     Args:
-        notify: Notification block as `TYPE/NAME`, such as `slack-webhook/team`; None: no automation notifies.
-        pause: Deployment that a low budget pauses, as `FLOW/NAME`; None: a low budget pauses none.
+        notify: Notification block as `TYPE/NAME`, such as `slack-webhook/team`. None creates no automation that
+            notifies.
+        pause: Deployment that a low budget pauses, as `FLOW/NAME`. None creates no automation that pauses it.
         crashed_after_s: Seconds without a heartbeat after which a flow run is marked as crashed.
 
     Raises:
@@ -97,11 +103,11 @@ async def create_automations(
     help="Mark a flow run as crashed after so long without a heartbeat: 3 times PREFECT_FLOWS_HEARTBEAT_FREQUENCY.",
 )
 def main(notify: str | None, pause: str | None, crashed_after: int) -> None:
-    """Create lightmeter's automations in Prefect; replace those of the same names.
+    """Create lightmeter's automations in Prefect. Replace automations of the same names.
 
     A deployment whose run stops at a limit, loses an answer, or is refused by a person is always paused. A flow run
-    whose process or worker died is always marked as crashed, so that the next one can start. Without --notify nobody
-    is told.
+    whose process or worker died is always marked as crashed, so that the next one can start. Without --notify, nobody
+    is notified.
     """
     try:
         names = asyncio.run(create_automations(notify, pause, crashed_after))

@@ -1,4 +1,4 @@
-"""Reads the balance of the account and the spending of a key, and compares them with limits. Spends nothing."""
+"""Reads the account's balance and what a key has spent, and compares both with limits. Spends nothing."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from lightmeter.planning.preflight import PREFLIGHT_TIMEOUTS, fetch_balance, req
 from lightmeter.settings import Settings
 
 FORECAST_FROM: Final = 0.1
-"""Share of a period that must have passed before its forecast is compared with the budget."""
+"""Share (0 to 1) of a budget period that must have passed before its forecast is compared with the budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetCheck:
-    """The account's balance in credits, and what the API key has spent (`key`; None if the key has no budget)."""
+    """The account's balance in credits (`balance`), and what the API key has spent (`key`).
+
+    `key` is None if the key has no budget. `base_url` is the address of the service.
+    """
 
     base_url: str
     balance: int
@@ -41,11 +44,12 @@ class BudgetCheck:
     def alerts(self, min_balance: int, min_left_percent: float) -> Iterator[tuple[str, str]]:
         """Yield (name of an event, a sentence) for each problem with the balance or the key's budget.
 
-        A problem is a low balance, too little left of the budget, or a pace of spending that will exceed the budget.
+        There are three problems: the balance is low, too little of the budget is left, or at the pace so far, the
+        budget will be exceeded.
 
         Args:
-            min_balance: Least credits that the account should have.
-            min_left_percent: Least part of the key's budget that should be left, in percent.
+            min_balance: Credits that the account should have at least.
+            min_left_percent: Percentage of the key's budget that should be left at least.
         """
         if self.balance < min_balance:
             yield "lightmeter.budget.balance_low", f"The balance is {self.balance} credits, below {min_balance}."
@@ -59,13 +63,13 @@ class BudgetCheck:
 
 
 async def check_budget(settings: Settings) -> BudgetCheck:
-    """Read the balance of the account, which is free, and the spending of the key from its ledger on this machine.
+    """Read the account's balance from the service (free), and the key's spending from its ledger on this machine.
 
     Raises:
         SettingsError: The settings name no service, or no key.
         AccessDenied: The service does not accept the key.
         Unreachable: The service does not answer.
-        JournalError: The ledger cannot be used.
+        JournalError: The ledger cannot be read.
     """
     if (url := settings.base_url) is None:
         raise SettingsError("No service is named.", hint="Set LIGHTMETER_BASE_URL, or name a credentials block.")

@@ -16,7 +16,7 @@ Finding.__doc__ = "A finding of the pre-checks for which rows can be skipped."
 
 
 def _split(names: object) -> object:
-    """Return names that are separated by commas as a list; return a list as it is, and None as an empty list."""
+    """Return `names` as a list: split a text at commas, keep a list, and turn None into an empty list."""
     return [name.strip() for name in names.split(",") if name.strip()] if isinstance(names, str) else names or []
 
 

@@ -1,4 +1,4 @@
-"""The Prefect block that holds the API key of an analysis service, and the settings that flows make of it."""
+"""The Prefect block that holds the API key of an analysis service, and the settings that flows build from it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ class CredentialsBlock(Block):
 
 
 async def load_settings(name: str | None) -> Settings:
-    """Return the settings with the key of the credentials block `name`; None means the settings of this machine alone.
+    """Return the settings with the key and address in the credentials block `name`.
+
+    None returns the settings of this machine alone.
 
     Raises:
         SettingsError: Prefect has no such block, or a setting of this machine holds a value that is not allowed.

@@ -1,4 +1,4 @@
-"""Events that the flows send to Prefect, on which automations act: `lightmeter.run.*` and `lightmeter.budget.*`.
+"""Events that the flows send to Prefect: `lightmeter.run.*` and `lightmeter.budget.*`. Automations react to them.
 
 `EVENTS` lists every event with its payload. An event is about one resource: the output folder of a run, or the account
 of a key. Prefect itself adds the flow run, the flow and the deployment as related resources.
@@ -22,7 +22,7 @@ Value = int | float | str | None
 
 @dataclass(frozen=True, slots=True)
 class EventDescription:
-    """When a flow sends an event (`sent`), and the names of the values in its payload (`payload`)."""
+    """Description of an event: when a flow sends it (`sent`), and the names of values in its payload (`payload`)."""
 
     sent: str
     payload: tuple[str, ...]
@@ -66,7 +66,7 @@ EVENTS: Final = MappingProxyType(
         ),
     }
 )
-"""All events by name."""
+"""Name → description of all events."""
 
 
 def events_table() -> str:
@@ -78,13 +78,15 @@ def events_table() -> str:
 
 
 def emit_event(name: str, subject: str, **payload: Value) -> None:
-    """Send an event to Prefect. If that fails, log a warning instead of raising: the run itself has not failed.
+    """Send an event to Prefect.
+
+    If sending fails, log a warning instead of raising an error, because the run itself has not failed.
 
     Args:
         name: One of `EVENTS`.
-        subject: What the event is about: the output folder of a run, or the address of a service. Credentials in it
-            are removed.
-        payload: Values that `EVENTS` lists for the event; credentials in texts are removed.
+        subject: What the event is about: the output folder of a run, or the address of a service. Credentials in this
+            text are removed.
+        payload: The values that `EVENTS` names for the event. Credentials in texts are removed.
 
     Raises:
         ValueError: There is no such event, or it has no such value.

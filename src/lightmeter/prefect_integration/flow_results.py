@@ -1,4 +1,4 @@
-"""How flows report: failed states from errors, tables as artifacts, and a warning about credentials in parameters."""
+"""How flows report: failed states from errors, tables as Prefect artifacts, and a warning about credentials."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lightmeter.redaction import has_credentials, mask_credentials
 T = TypeVar("T")
 
 NOT_PLANNED: Final = "NotPlanned"
-"""Name of the failed state of a flow run that an error ended before anything was sent."""
+"""Name of the failed state of a flow run if an error ended it before anything was sent."""
 
 
 def error_text(error: LightmeterError) -> str:
@@ -25,9 +25,9 @@ def error_text(error: LightmeterError) -> str:
 
 
 def failed_state(error: LightmeterError, name: str | None = None) -> State[Any]:
-    """Return the state of a flow or task run that an error ended; its message is that of the error, with the hint.
+    """Return the state of a flow or task run that `error` ended. The state's message is the error's message and hint.
 
-    `name` is the name of the state; None means Prefect's own, `Failed`.
+    `name` is the name of the state; None means Prefect's default name, `Failed`.
     """
     return Failed(name=name, message=error_text(error), data=error)
 
@@ -53,7 +53,7 @@ async def write_table(key: str, rows: list[dict[str, Any]], description: str) ->
 
 
 def warn_of_credentials(name: str, value: str) -> None:
-    """Log a warning if `value`, that of the parameter `name`, holds credentials, because Prefect stores parameters."""
+    """Log a warning if the value of the parameter `name` holds credentials: Prefect stores parameters as they are."""
     if has_credentials(value):
         get_run_logger().warning(
             "The parameter %s holds credentials, and Prefect stores parameters as they are. "

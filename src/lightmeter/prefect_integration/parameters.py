@@ -16,7 +16,7 @@ from lightmeter.options import SKIPPABLE, Options
 from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES, ROLES
 
 _CHOICES: Final = {"features": (*FEATURES, *EXTRA_FEATURES), "skip": SKIPPABLE}
-"""Options that are lists of fixed names, and these names."""
+"""Option → the names that its list may contain."""
 
 _FILE_OR_CONTENT: Final = [{"type": "object"}, {"type": "string"}, {"type": "null"}]
 
@@ -25,7 +25,7 @@ _ATTRIBUTE: Final = re.compile(r"^    (\w+): (.+(?:\n     +.+)*)", re.MULTILINE)
 
 @cache
 def option_descriptions() -> dict[str, str]:
-    """Return option → description, from the `Attributes:` of `ResumeOptions`, `CheckOptions` and `PlanOptions`."""
+    """Return option → description, read from the `Attributes:` of `ResumeOptions`, `CheckOptions` and `PlanOptions`."""
     docs = "\n".join(getdoc(kind) or "" for kind in (ResumeOptions, CheckOptions, PlanOptions))
     return {name: " ".join(text.split()) for name, text in _ATTRIBUTE.findall(docs)}
 
@@ -33,13 +33,13 @@ def option_descriptions() -> dict[str, str]:
 class AnalyzeOptions(Options):
     """The options of a run, as a parameter of a flow.
 
-    Fields, types, defaults and ranges are those of `lightmeter.options.Options`. The JSON schema has a description of
-    each field, and the names that lists accept, for Prefect's form.
+    Fields, types, defaults and ranges are those of `lightmeter.options.Options`. For Prefect's form, the JSON schema
+    also has a description of each field, and the names that lists accept.
     """
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Return the JSON schema of the options with descriptions and choices."""
+        """Return the JSON schema of the options, with descriptions and with the names that lists accept."""
         schema = handler.resolve_ref_schema(handler(core_schema))
         properties: dict[str, dict[str, Any]] = schema["properties"]
         for name, description in option_descriptions().items():
@@ -52,7 +52,7 @@ class AnalyzeOptions(Options):
         return schema
 
     def given(self) -> dict[str, Any]:
-        """Return the options that differ from their defaults, as keyword arguments of `lightmeter.plan`."""
+        """Return the options that do not have their default values, as keyword arguments of `lightmeter.plan`."""
         return {name: getattr(self, name) for name in self.model_fields_set if getattr(self, name) != _default(name)}
 
 

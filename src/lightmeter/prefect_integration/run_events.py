@@ -1,4 +1,4 @@
-"""Computes what one flow run of `analyze` has spent, and sends the events that tell Prefect how the run ended."""
+"""Computes what one flow run of `analyze` has spent, and sends events to Prefect that tell how the run ended."""
 
 from __future__ import annotations
 
@@ -16,24 +16,22 @@ from lightmeter.prefect_integration.events import emit_event
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Number of credits paid and of POST requests sent, by a whole run or during one flow run of it."""
+    """Credits paid (`paid`) and POST requests sent (`requests`), by a whole run or during one flow run of it."""
 
     paid: int = 0
     requests: int = 0
 
     @property
     def payload(self) -> dict[str, int]:
-        """The values `paid_now` and `requests_now` of an event; use it only for what one flow run has spent."""
+        """The values `paid_now` and `requests_now` of an event. Use this only if the object is about one flow run."""
         return {"paid_now": self.paid, "requests_now": self.requests}
 
 
 @dataclass(frozen=True, slots=True)
 class RunTotals:
-    """What the run in an output folder had spent when `read_totals` was called.
+    """What the run in a folder had spent (`spent`) when `read_totals` was called.
 
-    Attributes:
-        run_ids: The present id of the run, and its former ids; empty without a run.
-        spent: Credits and requests of the run so far.
+    `run_ids` holds the ids of the run; it is empty if the folder holds no run.
     """
 
     run_ids: tuple[str, ...] = ()
@@ -42,7 +40,7 @@ class RunTotals:
     def spent_since(self, out: Path) -> Spent:
         """Return what the run in `out` has spent since these totals were read.
 
-        If `out` holds another run now, return all that this run has spent.
+        If `out` holds a different run now, return everything that the different run has spent.
         """
         now = read_totals(out)
         if not {*self.run_ids} & {*now.run_ids}:
@@ -51,7 +49,7 @@ class RunTotals:
 
 
 def read_totals(out: Path) -> RunTotals:
-    """Return what the run in the folder `out` has spent so far, over all flow runs."""
+    """Return what the run in the folder `out` has spent so far, over all flow runs; zero if there is no run."""
     try:
         header, summary = read_run_header(out), summarize(out)
     except JournalError:
@@ -77,7 +75,7 @@ def emit_outcome(run: Run, state: State[Any] | None, now: Spent) -> None:
 
 
 def emit_failure(out: str, state: State[Any], now: Spent) -> State[Any]:
-    """Send the event `lightmeter.run.failed` for a flow run that an error or a refused approval ended; return `state`.
+    """Send the event `lightmeter.run.failed` for a flow run that ended by an error or a refusal; return `state`.
 
     Args:
         out: The output folder.

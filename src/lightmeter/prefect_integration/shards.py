@@ -1,4 +1,4 @@
-"""Prefect task runs that show the progress of the process that sends rows, one for each range of rows."""
+"""Prefect task runs that show the progress of the process that sends rows. Each stands for a range of rows."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from lightmeter.api.sending_process import SendingProcess
 from lightmeter.prefect_integration.flow_results import write_artifact
 
 STOPPED: Final = "Stopped"
-"""Name of the failed state of a task run whose rows are not all done, such as at the budget."""
+"""Name of the failed state of a task run if its rows are not all done, for example because the budget is used up."""
 
 _AT_ONCE: Final = 4
-"""Task runs that wait at the same time: enough to hide that Prefect takes some 50 ms for each."""
+"""Number of task runs that wait at the same time: enough to hide the 50 ms or so that Prefect takes for each."""
 
 _PAUSE_S: Final = 4.0
-"""Pause in seconds before a coroutine starts the next task run: thousands of shards would keep Prefect busy."""
+"""Maximum seconds that a coroutine pauses before the next task run. Without it, many shards would keep Prefect busy."""
 
 _PROGRESS_INTERVAL_S: Final = 2.0
-"""Least seconds between two updates of the progress on Prefect's web page, each of which takes some 20 ms."""
+"""Minimum seconds between two updates of the progress on Prefect's web page. Each update takes some 20 ms."""
 
 
 @task(cache_policy=NO_CACHE, retries=0, task_run_name="rows {first} to {last}")
 async def wait_for_rows(sender: SendingProcess, first: int, last: int) -> State[None] | None:
-    """Wait until the rows `first` to `last` are done; return a failed state if the process ends first, else None.
+    """Wait until the rows `first` to `last` are done. Return None then, or a failed state if the process ends before.
 
     Args:
         sender: The process that sends the rows.
         first: Index (from 0) of the first row, in the order in which rows are sent.
-        last: Index of the last row in that order.
+        last: Index of the last row (included) in that order.
     """
     if await sender.wait_until_finished(first, last):
         return None
@@ -44,14 +44,14 @@ async def wait_for_rows(sender: SendingProcess, first: int, last: int) -> State[
 
 
 async def follow_shards(sender: SendingProcess, name: str) -> None:
-    """Show a sending process in Prefect: a task run for each shard, a few at a time, and a progress artifact.
+    """Show the progress of a sending process in Prefect: task runs for its shards, and a progress artifact.
 
-    A shard is a range of `sender.shard_rows` rows. If shards are done faster than Prefect can start task runs, one task
-    run stands for several finished shards.
+    A shard is a range of `sender.shard_rows` rows. Each shard has a task run; a few of them run at a time. If shards
+    are done faster than Prefect can start task runs, one task run stands for several finished shards.
 
     Args:
         sender: The process that sends the rows.
-        name: Name of the manifest for the progress artifact.
+        name: Name of the manifest, shown with the progress artifact.
     """
     showing = asyncio.create_task(_show_progress(sender, name))
     shards = count(step=sender.shard_rows)
@@ -82,7 +82,10 @@ async def _wait(sender: SendingProcess, first: int, last: int) -> State[Any]:
 
 
 async def _show_progress(sender: SendingProcess, name: str) -> None:
-    """Show the progress of the process `sender` in a Prefect artifact until it ends; `name` is that of the manifest."""
+    """Show the progress of the process `sender` in a Prefect artifact until it ends.
+
+    `name` is the name of the manifest.
+    """
     artifact = await write_artifact(
         acreate_progress_artifact(progress=0.0, key="analyze-progress", description=f"Rows of {name}")
     )

@@ -1,4 +1,4 @@
-"""The Prefect block that names the place to which flows copy the tables of a run."""
+"""The Prefect block that names the location to which flows copy the tables of a run."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class TableStorageBlock(Block):
         table_format: Parquet files or Delta Lake tables.
         access_key_id: The id of an S3 key; None means the key in the worker's environment.
         secret_access_key: The S3 key. Prefect encrypts it. None if `access_key_id` is None.
-        region: The region of an S3 bucket; None leaves it to the S3 library.
-        endpoint_url: The address of a store with the S3 protocol; None means Amazon S3.
+        region: The region of an S3 bucket; None lets the S3 library choose it.
+        endpoint_url: The address of a store that speaks the S3 protocol; None means Amazon S3.
 
     Example:
         Copy the tables in an output folder:
@@ -102,7 +102,7 @@ class TableStorageBlock(Block):
 
 
 async def load_storage(name: str | None) -> TableStorageBlock | None:
-    """Return the table storage block `name`; None if there is no name.
+    """Return the table storage block `name`; None if `name` is None.
 
     Raises:
         SettingsError: Prefect has no such block.

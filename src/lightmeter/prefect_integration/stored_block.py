@@ -11,7 +11,7 @@ from pydantic import HttpUrl
 from lightmeter.errors import SettingsError
 
 BLOCKS_PAGE: Final = HttpUrl("https://docs.prefect.io/v3/concepts/blocks")
-"""Prefect's description of blocks, to which its web page links."""
+"""Address of Prefect's documentation of blocks, to which Prefect's web page links."""
 
 BlockT = TypeVar("BlockT", bound=Block)
 

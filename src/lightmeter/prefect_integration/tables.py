@@ -15,16 +15,16 @@ from lightmeter.tables.arrow.answer_schema import table_name
 from lightmeter.tables.arrow.schema import TABLES
 
 _NOT_IN_KEYS: Final = re.compile(r"[^\w./:@+=~-]")
-"""Characters that Prefect allows in no key of an asset, and some that it might forbid."""
+"""Characters that are replaced in the key of an asset: those that Prefect forbids, and some that it might forbid."""
 
 _MAX_FOLDER: Final = 400
-"""Most characters of a folder in a key, which Prefect limits to 512."""
+"""Maximum number of characters of the folder in the key of an asset. Prefect limits the whole key to 512."""
 
 
 def asset_key(out: Path, table: str) -> str:
     """Return the key of the Prefect asset for a table of the run in the folder `out`: the URI of the table.
 
-    `_` replaces characters that Prefect forbids. Of a long path, only the end is kept.
+    Characters that Prefect forbids are replaced by `_`. Only the end of a long path is kept.
     """
     folder = _NOT_IN_KEYS.sub("_", out.absolute().as_posix())[-_MAX_FOLDER:]
     return f"file://{folder}/tables/{table}"
@@ -38,13 +38,13 @@ def run_tables(out: Path) -> tuple[str, ...]:
 
 
 def write_tables(out: Path, *, whole: bool = False) -> dict[str, int]:
-    """Write the Parquet tables from the journal, as a task run that updates their assets.
+    """Write the Parquet tables from the journal, in a Prefect task run that updates the assets of the tables.
 
-    Return the number of rows by table.
+    Return table → number of rows.
 
     Args:
         out: The output folder of the run.
-        whole: Whether to write all tables anew, even if it would be enough to add new rows.
+        whole: Whether to write all tables again. False only adds new rows where that is enough.
     """
     run_id = read_run_header(out).run_id
     keys = {table: asset_key(out, table) for table in run_tables(out)}

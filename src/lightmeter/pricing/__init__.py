@@ -1,1 +1,1 @@
-"""Price tables, price estimates, learning prices from charges, proving from balances which requests were charged."""
+"""Price tables, price estimates, prices learned from charges, and proofs from balances that requests were charged."""

@@ -1,13 +1,13 @@
-"""Infer from account balances which requests that were sent, but have no answer, were charged.
+"""Infer from account balances whether requests that were sent, but have no answer, were charged.
 
 Before a request is sent, credits are reserved for it: the most that it can cost. Credits are missing between two
-balances if the balance fell by more than the answers in between report as charges. Then requests without an answer
-have cost the missing credits, or other users of the account have spent them. A request counts as charged or uncharged
-only if every explanation of the balances says so; otherwise it stays ambiguous.
+balances if the balance fell by more than the sum of the charges that the answers in between report. Either requests
+without an answer have cost the missing credits, or other users of the account have spent them. A request counts as
+charged (or uncharged) only if it is so in every possible explanation of the balances; otherwise it stays ambiguous.
 
 If other users may spend from the account, a request can only be proven uncharged, and only if no credits are missing.
-If nobody else spends (`sole_spender`), a request is also proven charged if all other requests together cannot have
-cost the missing credits.
+If nobody else spends (`sole_spender`), a request is also proven charged if all other requests together cannot have cost
+the missing credits.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from itertools import accumulate
 from typing import Final
 
 MAX_GAPS: Final = 1000
-"""Maximum number of `BalanceGap`s that a reconciliation lists; its sums and proofs include all."""
+"""Maximum number of `BalanceGap`s that a `Reconciliation` lists. Its sums and proofs include all gaps."""
 
 
 class ProofOutcome(StrEnum):
-    """What account balances prove about a sent request without an answer: not charged, charged, or neither."""
+    """What account balances prove about a request that was sent but has no answer: uncharged, charged, or neither."""
 
     UNPAID = "proven_unpaid"
     PAID = "proven_paid"
@@ -67,11 +67,12 @@ class UncertainRequest:
 
 @dataclass(frozen=True, slots=True)
 class BalanceWindow:
-    """Account balances before and after some requests, and these requests: what `reconcile` infers charges from.
+    """What `reconcile` infers charges from: some requests, and the account balances before and after them.
 
     Attributes:
         opening: The balance before the first request, in credits.
-        closing: Two later balances, read some time apart with no request in flight; equal if all charges are final.
+        closing: Two balances after the last request, in credits, read some time apart with no request in flight. They
+            are equal if all charges are final.
         answers: Requests that were charged.
         uncertain: Requests that may have been charged.
         sequential: Whether no two requests were in flight together. Otherwise the balance that an answer reports may
@@ -92,12 +93,12 @@ class BalanceWindow:
 
 @dataclass(frozen=True, slots=True)
 class ChargeVerdict:
-    """What account balances prove about one uncertain request: one that was sent but has no answer.
+    """What account balances prove about one uncertain request, that is, one that was sent but has no answer.
 
     Attributes:
         key: Number of the request in the journal.
-        outcome: Whether the request was charged.
-        even_if_others_spend: Whether `outcome` is also true if other users spend from the account.
+        outcome: Whether the request was charged, was not charged, or neither is proven.
+        even_if_others_spend: Whether `outcome` holds even if other users spend from the account.
         proof: The balances and charges that prove `outcome`, in words for the user.
     """
 
@@ -109,12 +110,12 @@ class ChargeVerdict:
 
 @dataclass(frozen=True, slots=True)
 class BalanceGap:
-    """Two consecutive account balances that differ by more than the charges that answers report between them.
+    """Two consecutive account balances between which credits are missing: no reported charge explains their fall.
 
     Attributes:
-        missing: Fall of the balance minus these charges, in credits.
-        candidates: Keys of the requests without an answer that were sent before the later balance: each may have cost
-            the missing credits.
+        missing: Fall of the balance minus the charges that the answers in between report, in credits.
+        candidates: Keys of requests without an answer that were sent before the later balance. Each may have cost the
+            missing credits.
     """
 
     missing: int
@@ -126,13 +127,13 @@ class Reconciliation:
     """What account balances prove about requests that were sent but have no answer (uncertain requests).
 
     Attributes:
-        expected: The last balance, in credits, if no uncertain request was charged.
+        expected: What the last balance would be, in credits, if no uncertain request had been charged.
         missing: Credits by which the last balance is below `expected`; negative if it is above.
         verdicts: One for each uncertain request, in the order of `BalanceWindow.uncertain`.
         gaps: The first `MAX_GAPS` pairs of consecutive balances between which credits are missing.
-        foreign_at_least: Least number of credits that other users must have spent.
-        added_at_least: Least number of credits that must have been added to the account.
-        notes: Sentences for the user.
+        foreign_at_least: Credits that other users must have spent at least.
+        added_at_least: Credits that must have been added to the account, or given back, at least.
+        notes: Sentences that explain the result to the user.
     """
 
     expected: int
@@ -150,7 +151,7 @@ class _Segment:
 
     Attributes:
         missing: Fall of the balance minus the charges that answers report, in credits; may be negative.
-        unreported: Most credits that answered requests can have cost whose answers do not report the charge.
+        unreported: Maximum credits that the answered requests without a reported charge can have cost.
         uncertain: The requests that were sent but have no answer.
     """
 
@@ -160,16 +161,16 @@ class _Segment:
 
     @property
     def unexplained(self) -> int:
-        """Credits in `missing` that answered requests cannot have cost: other requests or other users spent them."""
+        """The part of `missing` that answered requests cannot have cost: other requests, or other users, have spent it."""
         return max(0, self.missing - self.unreported)
 
 
 def reconcile(window: BalanceWindow, *, sole_spender: bool = False) -> Reconciliation:
-    """Find out from account balances whether each request that was sent but has no answer was charged.
+    """Find out from account balances which of the requests without an answer were charged.
 
     Args:
         window: The balances and the requests between them, with and without answers.
-        sole_spender: Whether nobody else spends from the account, as the user says; ignored if the balances refute it.
+        sole_spender: Whether the user says that nobody else spends from the account. Ignored if the balances refute it.
 
     Raises:
         ValueError: two requests in `window` have the same key.
@@ -194,8 +195,8 @@ def reconcile(window: BalanceWindow, *, sole_spender: bool = False) -> Reconcili
 def _segments(window: BalanceWindow) -> list[_Segment]:
     """Split the requests of `window`, in the order sent, at each answer that reports a balance.
 
-    The last segment ends at the closing balance. If two requests were in flight together, balances in answers prove
-    nothing: return one segment of all requests.
+    The last segment ends at the closing balance. If requests were in flight together, the balances in answers prove
+    nothing: return one segment with all requests.
     """
     requests, segments, balance, first = window.requests, [], window.opening, 0
     for end, one in enumerate(requests, 1):
@@ -228,7 +229,7 @@ def _judge(window: BalanceWindow, segments: list[_Segment], expected: int, *, so
         window: The balances and the requests between them.
         segments: The requests of `window`, split at each balance.
         expected: What the last balance would be if no request without an answer had been charged.
-        sole_spender: Whether nobody else spends from the account, as the user says.
+        sole_spender: Whether the user says that nobody else spends from the account.
     """
     charged = _must_be_charged(segments)
     capacities = accumulate(sum(one.hold for one in segment.uncertain) for segment in segments)
@@ -257,11 +258,12 @@ def _judge(window: BalanceWindow, segments: list[_Segment], expected: int, *, so
 def _must_be_charged(segments: Sequence[_Segment]) -> set[int] | None:
     """Return the keys of the requests without an answer that must have been charged if nobody else spends.
 
-    `segments` are the requests between consecutive balances, oldest first. Return None if even all requests without an
-    answer together cannot have cost the missing credits: then somebody else spent.
+    `segments` are the requests between consecutive balances, oldest first. Return None if all requests without an
+    answer together cannot have cost the missing credits, which means that somebody else spent credits.
 
-    A request must have been charged if, at some known balance, the other requests sent before that balance cannot have
-    cost all credits missing until then. A request is charged only once, so it does not explain credits missing later.
+    A request must have been charged if there is a balance for which this is true: the other requests sent before this
+    balance cannot have cost all credits that are missing by then. A request is charged only once. So it explains no
+    credits that are missing later.
     """
     charged: set[int] = set()
     available: list[UncertainRequest] = []
@@ -280,14 +282,14 @@ def _must_be_charged(segments: Sequence[_Segment]) -> set[int] | None:
 
 
 def _can_explain_all(segments: Sequence[_Segment]) -> bool:
-    """Return whether requests without an answer can have cost all gaps.
+    """Return whether requests without an answer can have cost all credits that are missing between balances.
 
-    `segments` are the requests between consecutive balances, oldest first. A gap is a fall of the balance beyond the
-    reported charges.
+    `segments` are the requests between consecutive balances, oldest first. A gap is the part of a fall of the balance
+    that charges of answered requests cannot explain.
 
-    The search takes the gaps in order. It fills a gap with the smallest request that can have cost the rest of the gap;
-    if there is none, with the largest request, and goes on with what is left. Each request is used once. The search may
-    miss an explanation; it never finds a wrong one.
+    The search takes the gaps in order. It fills a gap with the smallest request that can have cost the whole gap. If no
+    request is large enough, it takes the largest one, and goes on with the rest of the gap. Each request is used once.
+    The search may miss an explanation, but it never finds a wrong one.
     """
     available: list[int] = []
     for segment in segments:
@@ -301,7 +303,9 @@ def _can_explain_all(segments: Sequence[_Segment]) -> bool:
 
 
 def _verdict(key: int, sums: str, *, possible: bool, needed: bool) -> ChargeVerdict:
-    """Return the verdict on request `key`, which can (`possible`) or must (`needed`) have been charged.
+    """Return the verdict on the request `key`.
+
+    `possible` is whether it can have been charged, and `needed` is whether it must have been charged.
 
     The proof in the verdict begins with `sums`, a sentence for the user that states the balances.
     """

@@ -2,7 +2,7 @@
 
 The cost is a range because two things may be unknown before a run: the number of frames of a video (or whether a URL is
 a video at all), and whether the service rounds up each picture or each request. A plan adds up the frames of its items
-and prices the sum, so that the range is right for every way to split the items into requests.
+and prices the sum. The range is then right for every way to split the items into requests.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lightmeter.pricing.rates import (
 from lightmeter.wire.constants import EXTRA_FEATURES
 
 MAX_SUGGESTED_BACKENDS: Final = 3
-"""Maximum number of back ends that `price_advice` suggests to add, the cheapest first."""
+"""Maximum number of back ends that `price_advice` suggests to add; it suggests the cheapest ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +42,19 @@ class _Range:
 
 
 class FrameRange(_Range):
-    """Number of images and video frames charged: `low` to `high`, each 0 or more; `high` is None if unbounded."""
+    """Number of images and video frames that are charged: `low` to `high`, each 0 or more.
+
+    `high` is None if there is no upper limit.
+    """
 
     __slots__ = ()
 
 
 class CreditRange(_Range):
-    """Whole credits from `low` to `high`, each 0 or more; `high` is None if unbounded.
+    """Whole credits from `low` to `high`, each 0 or more; `high` is None if there is no upper limit.
 
-    Two ranges may be added (`+`) if they are prices of separate requests, each rounded up to whole credits. For images
-    and videos of one request, add their `FrameRange`s and price the sum.
+    Add two ranges (`+`) only if they are prices of separate requests, each rounded up to whole credits. For images and
+    videos in one request, add their `FrameRange`s instead, and price the sum.
     """
 
     __slots__ = ()
@@ -68,13 +71,14 @@ class CreditRange(_Range):
 def frame_range(
     kind: MediaKind | None, duration_s: float | None, capture_interval_s: int, max_frames: int
 ) -> FrameRange:
-    """Return how many pictures (images or frames) one item is charged as.
+    """Return as how many pictures (images or video frames) one item is charged.
 
     Args:
         kind: `image`, `video`, or None if unknown.
-        duration_s: Length of a video in seconds; None, or a length that is not credible, counts as unknown.
+        duration_s: Length of a video in seconds. None means unknown, and so does a length that is not credible.
         capture_interval_s: Seconds between captured frames, 1 or more.
-        max_frames: Most frames captured; 0 means no limit: the result is then unbounded if the length is unknown.
+        max_frames: Maximum frames captured per video. 0 means no limit; the result is then unbounded if the length is
+            unknown.
     """
     if kind == "image":
         return FrameRange(1, 1)
@@ -90,7 +94,8 @@ def frame_range(
 def price_range(per_image_milli: int, frames: FrameRange) -> CreditRange:
     """Return what `frames` pictures cost at `per_image_milli` millicredits each, however they are split into requests.
 
-    The lower end is the price of a single request that is rounded up as a whole; the upper end rounds up each picture.
+    The lower end is the price if one request holds all pictures and only the request is rounded up. The upper end is
+    the price if each picture is rounded up.
     """
     low = request_price(per_image_milli, (frames.low,), Rounding.REQUEST)
     if frames.high is None:
@@ -99,13 +104,13 @@ def price_range(per_image_milli: int, frames: FrameRange) -> CreditRange:
 
 
 def run_price(per_image_milli: int, frames: FrameRange, single: int, retry_milli: int) -> CreditRange:
-    """Return what the pictures of a run cost if some of them are requests of their own, whose price is exact.
+    """Return what the pictures of a run cost if `single` of them are sent in separate requests, whose price is exact.
 
     Args:
         per_image_milli: Millicredits for one picture.
-        frames: How many pictures in all.
-        single: How many of these are video frames that are sent as single images.
-        retry_milli: Millicredits to repeat the user's question (`--ask`) about one picture; 0 if there is none.
+        frames: Number of all pictures.
+        single: How many of the pictures are video frames that are sent as single images.
+        retry_milli: Millicredits to repeat the user's question (`--ask`) about one picture; 0 if there is no question.
     """
     rest = FrameRange(frames.low - single, None if frames.high is None else frames.high - single)
     price = request_price(per_image_milli, (1,), Rounding.IMAGE) * single
@@ -113,18 +118,20 @@ def run_price(per_image_milli: int, frames: FrameRange, single: int, retry_milli
 
 
 def add_retry_cost(credits_: CreditRange, retry_milli: int, frames: FrameRange) -> CreditRange:
-    """Return the price `credits_`, its upper end raised by the cost of repeating the user's question for each picture.
+    """Return the price `credits_` with its upper end raised by the cost of repeating the user's question.
+
+    The question may be repeated once for each picture, after an invalid answer.
 
     Args:
         credits_: What the pictures cost if the question (`--ask`) is not repeated.
-        retry_milli: Millicredits to repeat it for one picture after an invalid answer; 0 without a question.
-        frames: How many pictures.
+        retry_milli: Millicredits to repeat the question for one picture; 0 if there is no question.
+        frames: Number of pictures.
     """
     return credits_ + CreditRange(0, price_range(retry_milli, frames).high) if retry_milli else credits_
 
 
 def price_advice(rates: RateTable, backends: Sequence[str], features: Sequence[str]) -> list[str]:
-    """Return advice on back ends and features, a sentence each, with prices for one image or frame.
+    """Return advice on back ends and features, with prices for one image or frame; one sentence for each advice.
 
     Local back ends are suggested only if local ones are chosen, and providers only if providers are chosen.
 
@@ -167,7 +174,7 @@ def _advise_on_missing(rates: RateTable, active: Sequence[tuple[str, str]], feat
 
 
 def _advise_on_dropping(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
-    """Return sentences on which (back end, feature) pairs in `active` save credits if dropped, largest saving first."""
+    """Return sentences that tell which (back end, feature) pairs in `active` save credits if dropped, best saving first."""
     droppable: dict[str, list[tuple[str, str]]] = {}
     for backend, feature in active:
         droppable.setdefault(backend, []).append((backend, feature))
@@ -187,7 +194,10 @@ def _advise_on_dropping(rates: RateTable, active: Sequence[tuple[str, str]]) -> 
 
 
 def _advise_on_free_additions(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
-    """Return a sentence on which features can be added to the (back end, feature) pairs `active` at no extra charge."""
+    """Return a sentence that tells which features can be added to the pairs `active` at no extra charge.
+
+    A pair is (back end, feature).
+    """
     total = _price(rates, active)
     unused = _rounded(total) * MILLICREDITS - total
     kinds = {backend in rates.local for backend, _ in active}
@@ -210,7 +220,7 @@ def _advise_on_free_additions(rates: RateTable, active: Sequence[tuple[str, str]
 
 
 def _advise_on_more_backends(rates: RateTable, active: Sequence[tuple[str, str]], features: Sequence[str]) -> list[str]:
-    """Return sentences on how each back end that is not yet in `active` would raise the price, the cheapest first.
+    """Return sentences that tell how much each back end that is not in `active` would raise the price, cheapest first.
 
     Args:
         rates: The price table.
@@ -251,7 +261,7 @@ def _rounded(millicredits: int) -> int:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: `1 row`, `2 rows`."""
+    """Return `number` with its noun, in the singular or plural: `1 row`, `2 rows`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
@@ -260,15 +270,15 @@ def _credits(count: int) -> str:
 
 
 def precision_of(low: int, high: int | None, *, is_estimate: bool) -> str:
-    """Return how far the price range `low` to `high` can be trusted.
+    """Return how reliable the price range `low` to `high` is: `estimate`, `exact` or `bound`.
 
-    `estimate`: the range is a guess (`is_estimate`). `exact`: `low` equals `high`. `bound`: they differ, or `high` is
-    None (unbounded), and the price cannot be outside the range.
+    `estimate` means that the range is a guess (`is_estimate`). `exact` means that `low` equals `high`. `bound` means
+    that they differ, or that `high` is None (no upper limit); the price cannot be outside the range.
     """
     return "estimate" if is_estimate else "exact" if low == high else "bound"
 
 
 def amount_text(millicredits: int) -> str:
-    """Return millicredits written as exact credits: 1150 → `1.15`."""
+    """Return millicredits as a decimal number of credits, without rounding: 1150 becomes `1.15`."""
     whole, rest = divmod(millicredits, MILLICREDITS)
     return f"{whole}.{rest:03d}".rstrip("0").rstrip(".") if rest else str(whole)

@@ -1,9 +1,9 @@
-"""Learn a service's prices, and where it rounds up, from the charges of its answers.
+"""Learn a service's prices, and whether it rounds up each picture or each request, from the charges of its answers.
 
-The service rounds up either each picture or each request. Under each of these roundings, a charge bounds the
-millicredits that one picture can cost. The learner stores bounds for both roundings, until a charge contradicts one
-of the roundings. The bounds are whole numbers, and the true price is never outside them.
-If a charge contradicts both roundings, the prices have changed: then learning starts again from that charge.
+For each of these two roundings, a charge limits the millicredits that one picture can cost. The learner stores these
+bounds for both roundings, until a charge contradicts one of the roundings. The bounds are whole numbers, and the true
+price is never outside them. If a charge contradicts both roundings, the prices have changed: then learning starts again
+from that charge.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from lightmeter.pricing.estimate import CreditRange, FrameRange
 from lightmeter.pricing.rates import MILLICREDITS, Rounding, request_price, whole_credits
 
 AGREEING_AFTER_CHANGE: Final = 8
-"""Charges in a row that must agree after a price change before the earlier prices are forgotten.
+"""Number of consecutive charges that must agree after a price change before the earlier prices are forgotten.
 
-A service that changes its prices back and forth would otherwise charge more than is reserved.
+Without the earlier prices, a service that changes its prices back and forth could charge more than is reserved.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """The charge of one answer without errors (an answer with errors does not tell which back ends were charged).
+    """The charge of one answer without errors.
+
+    Answers with errors are not used: they do not tell which back ends were charged.
 
     Attributes:
         kind: What the request holds, such as `image` or `video`: the price of a picture may depend on it.
@@ -40,7 +42,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class PriceChange:
-    """A charge that contradicts the prices learned before, and the credits (`expected`) that those prices predict."""
+    """A charge (`charge`) that contradicts the learned prices, and the credits that they predict (`expected`)."""
 
     charge: Charge
     expected: CreditRange
@@ -48,7 +50,7 @@ class PriceChange:
 
 @dataclass(frozen=True, slots=True)
 class _PriceBounds:
-    """Bounds on the millicredits of one picture, both inclusive; `high` is None if unbounded."""
+    """Bounds on the price of one picture in millicredits, both inclusive; `high` is None if there is no upper bound."""
 
     low: int = 0
     high: int | None = None
@@ -64,7 +66,7 @@ class _PriceBounds:
 
 
 def _bounds_from_charge(charge: Charge, rounding: Rounding) -> _PriceBounds | None:
-    """Return the bounds that a charge sets on the price of a picture; None if no price explains the charge.
+    """Return the bounds that one charge sets on the price of a picture; None if no price can explain the charge.
 
     `rounding` says whether the service rounds up each picture or each request.
     """
@@ -89,10 +91,10 @@ class _LearnedPrice:
     """What charges have shown about the price of a picture in requests of one kind, such as requests with videos.
 
     Attributes:
-        bounds: Rounding (up each picture, or each request) → bounds on the price if the service rounds so; None if a
-            charge contradicts that rounding.
+        bounds: What the service may round up (`Rounding`) → bounds on the price in that case; None if a charge
+            contradicts that rounding.
         agreeing: Number of charges since the last price change; all agree with `bounds`.
-        earlier_milli: Highest price in millicredits from before a price change; 0 if none is stored.
+        earlier_milli: Highest price in millicredits from the time before a price change; 0 if none is stored.
     """
 
     bounds: dict[Rounding, _PriceBounds | None]
@@ -102,15 +104,16 @@ class _LearnedPrice:
 
 @dataclass(slots=True)
 class PriceLearner:
-    """Learner of a service's prices from its charges. The same charges in the same order give the same prices.
+    """Learns a service's prices from its charges. The same charges in the same order give the same prices.
 
     Prices are learned for each kind of request, such as `image` or `video`. The service charges whole credits: it
-    rounds up either the price of each picture or the price of each request (`Rounding`). Charges can show which.
+    rounds up either the price of each picture or the price of each request (`Rounding`). Charges can prove rounding of
+    each request.
 
     Attributes:
-        prior: Kind of request → millicredits for one picture in the price table; used until a charge shows the price.
-        roundings: Which of the two (rounding up each picture, each request) explain every charge since the last price
-            change; never empty.
+        prior: Kind of request → millicredits for one picture in the price table. Used until a charge shows the price.
+        roundings: The roundings (of each picture, of each request) that explain every charge since the last price
+            change; one or both.
         changes: The charges that contradicted the prices learned before, oldest first.
     """
 
@@ -125,17 +128,17 @@ class PriceLearner:
 
     @property
     def rounding(self) -> Rounding | None:
-        """Whether the service rounds up each picture or each request; None until the charges prove it.
+        """What the service rounds up, each picture or each request; None until the charges prove it.
 
-        Rounding of each picture can never be proven: its charges also fit rounding of each request.
+        Rounding of each picture can never be proven, because its charges also fit rounding of each request.
         """
         return self.roundings[0] if len(self.roundings) == 1 else None
 
     @property
     def likely_rounding(self) -> Rounding | None:
-        """Whether the service rounds up each picture or each request, if the price table, `prior`, is right.
+        """What the service rounds up, each picture or each request, if the price table (`prior`) is right.
 
-        None if the charges and the table fit both roundings, or neither.
+        None if the charges and the table fit both roundings, or neither of them.
         """
         observed = [(self.prior.get(kind), known) for kind, known in self._learned.items() if known.agreeing]
         fitting = [
@@ -146,7 +149,10 @@ class PriceLearner:
         return self.rounding or (fitting[0] if len(fitting) == 1 else None)
 
     def observe(self, charge: Charge) -> PriceChange | None:
-        """Learn from a charge; if it contradicts earlier charges, learn anew from it and return a `PriceChange`."""
+        """Learn from `charge`, and return None.
+
+        If it contradicts earlier charges, start again with this charge, and return a `PriceChange`.
+        """
         known = self._learned.setdefault(charge.kind, _LearnedPrice({one: _PriceBounds() for one in Rounding}))
         narrowed = {one: _narrowed(known.bounds[one], _bounds_from_charge(charge, one)) for one in self.roundings}
         left = tuple(one for one in self.roundings if narrowed[one] is not None)
@@ -162,8 +168,8 @@ class PriceLearner:
     def price(self, kind: str, frames: FrameRange) -> CreditRange:
         """Return the credits that a request of `kind` (such as `image` or `video`) with `frames` pictures can cost.
 
-        Only charges of this kind count. If there are none, the price table, `prior`, gives the price. The upper end is
-        None if the number of pictures has no bound, or if neither the charges nor `prior` tell a price.
+        Only charges of this kind count. Without one, the price comes from the price table, `prior`. The upper end is
+        None if the number of pictures has no limit, or if neither the charges nor `prior` set one.
         """
         bounds = [(one, self._bounds(kind, one)) for one in self.roundings]
         return _union(_priced(milli, frames, one) for one, milli in bounds)
@@ -171,8 +177,8 @@ class PriceLearner:
     def expected(self, kind: str, frames: FrameRange) -> CreditRange:
         """Return the credits that a request of `kind` (such as `image`) costs if the price table, `prior`, is right.
 
-        `frames` is the number of its pictures. If charges contradict the table, return what `price` returns. The range
-        is too narrow for reserving credits, because the table may be wrong.
+        `frames` is the number of pictures in the request. If charges contradict the table, return what `price` returns.
+        Do not reserve credits by this range: it is too narrow if the table is wrong.
         """
         prior = self.prior.get(kind)
         bounds = [(one, self._bounds(kind, one)) for one in self.roundings]
@@ -192,9 +198,9 @@ class PriceLearner:
         return _PriceBounds() if prior is None else _PriceBounds(prior, prior)
 
     def _start_again(self, charge: Charge) -> PriceChange:
-        """Learn anew from `charge`, which contradicts the learned prices; return the price change.
+        """Forget the learned prices, which `charge` contradicts, and learn from `charge`; return the price change.
 
-        Of the learned prices, keep only the highest of each kind of request (such as `image`) for upper bounds.
+        For each kind of request (such as `image`), keep only the highest earlier price, for upper bounds.
         """
         change = PriceChange(charge, self.price(charge.kind, charge.frames))
         self.changes.append(change)
@@ -231,11 +237,11 @@ def _union(ranges: Iterable[CreditRange]) -> CreditRange:
 
 
 def cheapest_batch(per_image_milli: int, most: int, rounding: Rounding) -> int:
-    """Return the number of images per request with the lowest price per image; of equal prices, the smallest number.
+    """Return the number of images per request that has the lowest price per image; if several have, the smallest.
 
     Args:
         per_image_milli: Millicredits for one image.
-        most: Most images in one request.
+        most: Maximum number of images in one request.
         rounding: Whether the service rounds up each picture or each request.
     """
     if rounding is Rounding.IMAGE:

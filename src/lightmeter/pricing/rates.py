@@ -1,8 +1,8 @@
 """Price tables: what each back end charges for each feature, and the price of a request.
 
-Money is never a float. Prices are whole millicredits (1000 are one credit, one credit is one cent); charges, reserved
-credits and budgets are whole credits. The table shipped beside this module is dated, because prices change; users can
-override it with their own prices.
+Money is never a float. Prices are whole millicredits: 1000 millicredits are one credit, and one credit is one cent.
+Charges, reserved credits and budgets are whole credits. The price table beside this module has a date, because prices
+change. Users can override it with their own prices.
 """
 
 from __future__ import annotations
@@ -28,19 +28,22 @@ MILLICREDITS: Final = 1000
 """Millicredits in one credit."""
 
 PROMPT_BLOCK_CHARS: Final = 2500
-"""Characters of a custom prompt that one description price covers; each further block costs it again."""
+"""Number of characters of a custom prompt that the price of a description includes.
+
+Each further block of this length, even if incomplete, costs the price again.
+"""
 
 _MAX_MILLICREDITS: Final = 10**12
-"""Highest price accepted for a picture: more than a billion credits is a mistake in the file."""
+"""Highest price in millicredits accepted for a picture; a higher one (over a billion credits) is a mistake."""
 
 
 class Rounding(StrEnum):
     """What the service rounds up to whole credits: each picture (image or video frame) or each request."""
 
     IMAGE = "image"
-    """For each image or video frame."""
+    """Each image or video frame is rounded up."""
     REQUEST = "request"
-    """Once for the whole request."""
+    """Each request is rounded up as a whole."""
 
 
 def parse_rounding(value: str | None) -> Rounding | None:
@@ -55,11 +58,11 @@ class RateTable:
     Attributes:
         as_of: The day on which these prices were valid.
         rates: Back end → feature → millicredits for each image or video frame, 0 or more.
-        defaults: Back ends used by a request that names none (an account can change its own).
+        defaults: Back ends that a request uses if it names none. An account can have its own defaults.
         local: Back ends that run on the machine of the service and call no provider.
         prompt_block_chars: Characters of a custom prompt that the price of the feature `descriptions` includes; each
             further block of that length, even if incomplete, costs this price again.
-        rounding: What the service says that it rounds up; None if it does not say.
+        rounding: What the service says that it rounds up; None if it says nothing about this.
     """
 
     as_of: date
@@ -85,7 +88,7 @@ class RateTable:
         object.__setattr__(self, "rates", MappingProxyType(frozen))
 
     def with_defaults(self, backends: Sequence[str]) -> RateTable:
-        """Return this price table with `backends` as the back ends of a request that names none.
+        """Return this price table with `backends` as the back ends that a request uses if it names none.
 
         Raises:
             SettingsError: one of these back ends has no price in the table.
@@ -93,7 +96,7 @@ class RateTable:
         return replace(self, defaults=tuple(backends))
 
     def with_own_prices(self, own: OwnPrices) -> RateTable:
-        """Return this price table with the user's prices; a back end named in `own` keeps no price of the table."""
+        """Return this price table with the user's prices. For a back end in `own`, they replace all its prices in the table."""
         return replace(
             self,
             rates={**self.rates, **own.rates},
@@ -112,15 +115,15 @@ class RateTable:
 
 @dataclass(frozen=True, slots=True)
 class OwnPrices:
-    """The user's own prices, which override a table.
+    """The user's own prices, which override a price table.
 
     Attributes:
         rates: Back end → feature → millicredits for each image or video frame, 0 or more.
-        defaults: Back ends used by a request that names none; empty means those of the table.
+        defaults: Back ends that a request uses if it names none; empty means the defaults of the table.
         prompt_block_chars: Characters of a custom prompt that the price of the feature `descriptions` includes; None
-            means as many as in the table.
-        path: The file that holds these prices, if any. Comparisons ignore it.
-        free: Whether the embedded service charges these prices, which are 0, instead of those of its own table.
+            means the number in the table.
+        path: The file that holds these prices, or None. Not compared by `==`.
+        free: Whether the embedded service charges these prices, which are then all 0, and not those of its own table.
     """
 
     rates: Mapping[str, Mapping[str, int]]
@@ -204,7 +207,7 @@ def parse_prices(content: bytes, *, name: str) -> OwnPrices:
 
 
 def _parsed(content: bytes, name: str) -> Any:
-    """Parse TOML if `name`, the file name, ends in `.toml`, else JSON; decimals become `Decimal`: prices are exact.
+    """Parse TOML if the file name `name` ends in `.toml`, else JSON. Numbers with decimals become exact `Decimal`s.
 
     Raises:
         SettingsError: the content cannot be parsed.
@@ -261,7 +264,9 @@ def _mapping_at(table: object, key: str, name: str, place: str = "") -> Mapping[
 
 
 def _unit(data: Any, name: str) -> int:
-    """Return the millicredits in one unit of a parsed price file: 1000 if its field `unit` is `credits`, else 1.
+    """Return how many millicredits one unit of a price file is: 1000 if its field `unit` is `credits`, else 1.
+
+    `data` is the parsed content of the file; without the field, the unit is a millicredit.
 
     Raises:
         SettingsError: the unit is neither credits nor millicredits; the message contains the file's name, `name`.
@@ -294,8 +299,8 @@ def active_pairs(rates: RateTable, backends: Iterable[str], features: Iterable[s
 
     Args:
         rates: The price table.
-        backends: Names of back ends; if empty, the defaults of the table.
-        features: Names of features; if empty, all but `embeddings`.
+        backends: Names of back ends; if empty, the default back ends of the table.
+        features: Names of features; if empty, all features except `embeddings`.
 
     Raises:
         SettingsError: a back end has no prices in the table, or a feature does not exist.
@@ -325,14 +330,14 @@ def active_pairs(rates: RateTable, backends: Iterable[str], features: Iterable[s
 def millicredits_per_image(
     rates: RateTable, backends: Iterable[str], features: Iterable[str], prompt_chars: int = 0
 ) -> int:
-    """Return the millicredits for one image or video frame, before rounding: the sum for `active_pairs`.
+    """Return the millicredits for one image or video frame before rounding: the sum over the `active_pairs`.
 
     Args:
         rates: The price table.
-        backends: Names of back ends; if empty, the defaults of the table.
-        features: Names of features; if empty, all but `embeddings`.
-        prompt_chars: Length of a custom prompt; the price of `descriptions` is charged once for each started
-            block of `rates.prompt_block_chars` characters.
+        backends: Names of back ends; if empty, the default back ends of the table.
+        features: Names of features; if empty, all features except `embeddings`.
+        prompt_chars: Length of a custom prompt; the price of `descriptions` is charged once for each started block of
+            `rates.prompt_block_chars` characters.
 
     Raises:
         SettingsError: a back end has no prices in the table, or a feature does not exist.
@@ -350,10 +355,10 @@ def whole_credits(millicredits: int) -> int:
 
 
 def least_charged_milli(per_image_milli: int, rounding: Rounding | None) -> int:
-    """Return the least millicredits that an image or frame adds to a charge.
+    """Return the minimum millicredits that an image or frame adds to a charge.
 
-    If `rounding` says that the service rounds up each picture, these are whole credits, and the charge is exact.
-    Otherwise a large request may cost as little as `per_image_milli`, the price before rounding, for each picture.
+    If `rounding` says that the service rounds up each picture, the result is whole credits, and the exact charge.
+    Otherwise, a large request may cost as little as `per_image_milli`, the price before rounding, for each picture.
     """
     return whole_credits(per_image_milli) * MILLICREDITS if rounding is Rounding.IMAGE else per_image_milli
 
@@ -363,7 +368,7 @@ def request_price(per_image_milli: int, frames: Sequence[int], rounding: Roundin
 
     Args:
         per_image_milli: Millicredits for one image or video frame.
-        frames: Number of pictures of each asset: 1 for an image, the captured frames of a video.
+        frames: Number of pictures of each asset: 1 for an image, the number of captured frames for a video.
         rounding: Whether the service rounds up each picture or each request.
     """
     pictures = sum(frames)

@@ -1,4 +1,4 @@
-"""Compute how many seconds of the videos the captured frames cover, and which interval covers more at no cost."""
+"""Computes how many seconds of the videos the captured frames cover, and which interval covers more at no cost."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from lightmeter.media.video.sampling import frame_count
 
 @dataclass(frozen=True, slots=True)
 class BetterInterval:
-    """A longer capture interval, which covers more of long videos with about the same number of frames.
+    """A longer capture interval, which covers more of long videos with the same number of frames or fewer.
 
     Attributes:
         capture_interval: The interval between two captured frames, in whole seconds.
-        frames: Number of frames captured of all videos of known length, never more than with the current interval.
-        covered_s: Seconds of video that these frames cover; each covers the interval that begins with it.
-        video_s: Median length, in seconds rounded up, of the videos that the current interval does not cover in full;
+        frames: Number of frames captured from all videos of known length; never more than with the current interval.
+        covered_s: Seconds of video that these frames cover. Each frame covers the interval that begins with it.
+        video_s: Median length, in seconds rounded up, of the videos that the current interval does not cover in full.
             `capture_interval` covers a video of this length in full.
     """
 
@@ -32,17 +32,19 @@ class BetterInterval:
 class VideoCoverage:
     """How many seconds of a run's videos the captured frames cover.
 
-    A frame covers the interval that begins with it: three frames a second apart cover the first three seconds.
+    A frame covers the capture interval that begins with it: three frames, one second apart, cover the first three
+    seconds of a video.
 
     Attributes:
         videos: Number of videos to send.
-        unknown: Number of videos of unknown length; `seconds`, `covered_s` and `frames` leave them out.
+        unknown: Number of videos of unknown length. `seconds`, `covered_s` and `frames` do not include them.
         seconds: Total length of the videos, in seconds.
         covered_s: Seconds of the videos that are covered.
         frames: Number of captured frames.
-        first_s: Most seconds of one video that can be covered: frame limit times capture interval; None without limit.
-        max_frames: Most frames of one video; 0 means no limit.
-        better: A capture interval that covers more seconds; None if all are covered.
+        first_s: Maximum seconds of one video that can be covered: frame limit times capture interval. None if there is
+            no frame limit.
+        max_frames: Maximum captured frames of one video; 0 means no limit.
+        better: A capture interval that covers more seconds; None if all seconds of known videos are covered.
     """
 
     videos: int
@@ -56,7 +58,10 @@ class VideoCoverage:
 
     @property
     def sentence(self) -> str | None:
-        """Text without a full stop on what share of the videos no captured frame covers; None if all is covered."""
+        """What share of the videos no captured frame covers, as text without a full stop.
+
+        None if all is covered. A video of unknown length counts as covered only if there is no frame limit.
+        """
         if self.first_s is None or (self.better is None and not self.unknown):
             return None
         start = f"the frames cover the first {self.first_s:,} s of each"
@@ -70,7 +75,7 @@ class VideoCoverage:
 
     @property
     def advice(self) -> str | None:
-        """Sentence on which capture interval covers more seconds of the videos at no cost; None if all are covered."""
+        """Sentence on which capture interval covers more seconds at no extra cost; None if all known ones are covered."""
         better = self.better
         if better is None:
             return None
@@ -96,7 +101,7 @@ def video_coverage(
         lengths: A tuple for each group of videos of the same length: (length in whole seconds, rounded up, or None if
             unknown; number of these videos; sum of their exact lengths in seconds).
         capture_interval_s: Seconds between captured frames, 1 or more.
-        max_frames: Most frames of one video; 0 means no limit.
+        max_frames: Maximum captured frames of one video; 0 means no limit.
     """
     counted = [group for group in lengths if group[1]]
     known = sorted((seconds, videos, total_s) for seconds, videos, total_s in counted if seconds is not None)
@@ -124,16 +129,16 @@ def video_coverage(
 
 
 def coverage_advice(coverage: VideoCoverage | None) -> tuple[str, ...]:
-    """Return one sentence on which capture interval covers more of the videos at no cost.
+    """Return one sentence on which capture interval covers more of the videos at no extra cost.
 
-    The result is empty if none does, or if `coverage` is None.
+    The result is empty if no interval covers more, or if `coverage` is None.
     """
     sentence = None if coverage is None else coverage.advice
     return () if sentence is None else (sentence,)
 
 
 def _covered(known: Iterable[tuple[int, int, float]], interval_s: int, max_frames: int) -> tuple[int, float]:
-    """Return the number of captured frames of groups of videos, and the seconds that these frames cover.
+    """Return how many frames are captured from groups of videos, and how many seconds these frames cover.
 
     A group is (length in whole seconds, rounded up; number of videos of this length; sum of their exact lengths).
     """
@@ -156,7 +161,10 @@ def _seconds(seconds: float) -> str:
 
 
 def _median(lengths: list[tuple[int, int]]) -> int:
-    """Return the median length of videos, from sorted pairs (length, number of such videos); between two, the lower."""
+    """Return the median length of some videos; of the two middle lengths of an even number of videos, the lower one.
+
+    `lengths` are sorted pairs (length, number of videos of this length).
+    """
     middle, passed = (sum(videos for _, videos in lengths) + 1) // 2, 0
     for seconds, videos in lengths:
         passed += videos
@@ -166,7 +174,7 @@ def _median(lengths: list[tuple[int, int]]) -> int:
 
 
 def _percent(share: float) -> str:
-    """Return a fraction as text in percent, such as `12 %`; only 0 and 1 exactly give `0 %` and `100 %`."""
+    """Return a fraction as text in percent, such as `12 %`. Only exactly 0 and 1 give `0 %` and `100 %`."""
     if 0 < share < 0.005:  # noqa: PLR2004 (less would be shown as 0)
         return "less than 1 %"
     if 0.995 <= share < 1:  # noqa: PLR2004 (more would be shown as 100)

@@ -98,7 +98,7 @@ def _write_url_manifest(data: Path, base: str, target: Path) -> int:
 
 
 def _load_flow() -> Any:
-    """Import the Prefect flow from the file `flows/analyze.py`, as a scheduler does: it is not part of the package."""
+    """Import the Prefect flow from the file `flows/analyze.py`, which is outside the package, as a scheduler does."""
     home = read_settings().cache_dir / "prefect"
     home.mkdir(parents=True, exist_ok=True)
     # A separate Prefect home: the demo must not use the server or cloud of the user's profile.

@@ -18,9 +18,9 @@ from lightmeter.html_report.page import report
 def report_command(folder: Path, by: str | None, fetch_thumbnails: bool, thumbnails: int) -> int:
     """Write DIR/report.html: rows, credits, pictures, tags, colors, moderation, errors and time on one page.
 
-    The page is self-contained: it loads nothing from elsewhere, needs no script, and can be printed. Likely unsafe
-    pictures are blurred until they are opened. Sends nothing to the service, costs nothing; the run may still be in
-    progress.
+    The page is self-contained: it loads nothing from elsewhere, needs no script, and can be printed. Pictures that are
+    likely unsafe are blurred until the reader opens them. The command sends nothing to the service and costs nothing.
+    The run may still be in progress.
 
     \b
     Examples:

@@ -72,18 +72,18 @@ def run_command(
 
     MANIFEST is a table, a folder, a glob in quotes, or one picture or video: see `lightmeter plan --help`.
 
-    On a terminal, the command shows the plan and asks before it spends, unless --yes is given. Without a terminal
-    it does not ask, and needs --yes or --budget. The balance and the back ends of the service are requested before
-    any row is checked. If --out already holds this run, it continues where it stopped. If --out holds a run of
-    another version of the manifest, only new and changed rows are paid. Ctrl-C loses nothing: continue with
-    `lightmeter resume DIR`.
+    On a terminal, the command shows the plan and asks before it spends, unless --yes is given. Without a terminal it
+    does not ask, and needs --yes or --budget. The balance and the back ends of the service are requested before any row
+    is checked. If --out already holds this run, the run continues where it stopped. If --out holds a run of another
+    version of the manifest, only new and changed rows are paid for. Ctrl-C loses nothing: continue with `lightmeter
+    resume DIR`.
 
     With --screen, a local back end analyzes all rows first, into --out/screen, for free. Only rows that match
-    --screen-rule are paid for; the others become skipped, with the reason `screened`.
+    --screen-rule are paid for. The other rows get the status `skipped`, with the reason `screened`.
 
-    With --stream, the first rows are sent while later ones are read and checked: of millions of rows, the first
-    answers come after seconds. The whole price is not known then, so --budget CREDITS is required. Options that need
-    all rows first (--plan, --screen, --sample other than order) are refused.
+    With --stream, the first rows are sent while later ones are still read and checked. The first answers come after
+    seconds, even if the manifest has millions of rows. The price of the whole run is not known then, so --budget
+    CREDITS is required. Options that need all rows first (--plan, --screen, --sample other than order) are refused.
 
     --compare, --fail-above and --fail-on-rise check the price of a new plan as `lightmeter plan` does, before anything
     is sent. The price of a run that continues is not checked: the user has agreed to it before.
@@ -136,15 +136,16 @@ def _check_stream_has_use(check: PriceCheck, plan_file: Path | None) -> None:
 
 
 def _show_and_check_price(plan: Plan, out: Path, check: PriceCheck, *, as_json: bool) -> Plan:
-    """Show the plan as it would be run in the output folder `out`, and return it in this form.
+    """Show what a run of `plan` in the folder `out` would do and cost, and return the plan in this form.
 
-    In this form, rows that earlier runs in `out` have paid for are answered and free. Pass `plan` itself to a run.
+    In the returned plan, rows that earlier runs in `out` have paid for count as answered, at no cost. It is only a
+    preview: pass `plan` itself to a run.
 
     Args:
-        plan: The plan; it does not change.
-        out: The output folder, which may hold no run.
+        plan: The plan. This function does not change it.
+        out: The output folder. It may be without a run.
         check: Limits on the price, and a saved plan to compare with.
-        as_json: Whether standard output is kept for JSON: the plan is then shown on standard error.
+        as_json: Whether standard output is kept free for JSON. If so, the plan is shown on standard error.
 
     Raises:
         TooExpensive: the price exceeds a limit.
@@ -161,7 +162,7 @@ def _show_and_check_price(plan: Plan, out: Path, check: PriceCheck, *, as_json: 
 def _continue_run(out: Path, changes: dict[str, Any], *, as_json: bool) -> int:
     """Continue the run in the folder `out` with the options in `changes`; return the exit code.
 
-    With `as_json`, its outcome is printed as JSON.
+    With `as_json`, print the outcome of the run as JSON.
     """
     click.echo(f"{out} already holds this run, with {summarize(out).rows} rows read: continuing it.", err=True)
     run = run_with_progress(lambda stop: stream_resume(out, stop=stop, **changes))
@@ -169,13 +170,15 @@ def _continue_run(out: Path, changes: dict[str, Any], *, as_json: bool) -> int:
 
 
 def _run_while_reading(manifest: str, out: Path, wanted: Options, limits: StartLimits, *, as_json: bool) -> int:
-    """Send rows while the manifest is still read (`--stream`), after asking on a terminal; return the exit code.
+    """Send rows while the manifest is still being read (`--stream`); return the exit code.
+
+    On a terminal, ask the user first, unless `limits` holds the user's consent.
 
     Args:
         manifest: Path or URI of the manifest.
         out: The output folder.
         wanted: The options of the run.
-        limits: Arguments that hold only for this start and are not stored, such as the user's consent.
+        limits: Arguments that hold only for this start and are not stored with the run, such as the user's consent.
         as_json: Whether to print the outcome as JSON.
     """
     settings = read_settings()
@@ -204,9 +207,10 @@ def _print_summary_on_error(out: Path, *, as_json: bool) -> Iterator[None]:
 
 
 def _load_saved_plan(manifest: str | None, plan_file: Path | None, options: dict[str, Any]) -> Plan | None:
-    """Return the plan in `plan_file`; None if no plan file is given, so that `manifest` must be planned.
+    """Return the plan in `plan_file`; None if no plan file is given, so that the caller must plan `manifest`.
 
-    Raise click's UsageError if neither of them is given, or both, or a plan file with other `options`.
+    Raise click's UsageError if neither a manifest nor a plan file is given, or both are, or if a plan file is given
+    together with other `options`.
     """
     if plan_file is None:
         if manifest is None:
@@ -218,14 +222,17 @@ def _load_saved_plan(manifest: str | None, plan_file: Path | None, options: dict
 
 
 def _load_plan(manifest: str | None, saved_plan: Plan | None, wanted: Options, out: Path, *, consent: bool) -> Plan:
-    """Return the saved plan, else a new plan of the manifest, after checking key, balance and back ends of the service.
+    """Return `saved_plan` with fresh data of the service, or without a saved plan, a new plan of the manifest.
+
+    In both cases, the key, the balance and the back ends of the service are checked.
 
     Args:
         manifest: Path or URI of the manifest; not used if there is a saved plan.
         saved_plan: The saved plan, or None.
         wanted: The options of the run.
         out: The output folder.
-        consent: Whether to allow what `Plan.needs_consent` lists; if not, that raises UsageError.
+        consent: Whether the user allows what `Plan.needs_consent` lists. If not, a run that needs consent raises
+            UsageError.
     """
     settings = read_settings()
     if not consent:
@@ -251,7 +258,7 @@ def _confirmation_question(plan: Plan) -> str:
 def report_outcome(run: Run, *, as_json: bool) -> int:
     """Print the outcome of a run, and return the exit code.
 
-    With `as_json`, standard output gets JSON, and standard error the text for people.
+    With `as_json`, JSON goes to standard output, and the text for people to standard error.
     """
     telemetry.close()
     summary = show_summary(run, err=as_json)
@@ -279,15 +286,15 @@ def report_outcome(run: Run, *, as_json: bool) -> int:
 def resume_command(folder: Path, as_json: bool, **options: Any) -> int:
     """Continue the run in DIR after a stop, a crash or a raised budget.
 
-    First, answers that are ready at the service are collected; only then are new requests sent. Answered rows are
-    never requested again.
+    First, the command collects answers that are ready at the service. Only then does it send new requests. Answered
+    rows are never requested again.
 
-    A request that was sent, but whose answer was lost, is sent again only if the balance proves that it was not
-    charged. Otherwise it is in doubt: --pay-again sends it again, and its price stays reserved twice within the budget.
+    If the answer to a request was lost, the request is sent again only if the balance proves that it was not charged.
+    Otherwise the request is in doubt. --pay-again sends it again; its price is then reserved twice within the budget.
 
     A journal that was restored from a backup, or copied, may lack later charges. If a record on this machine or the
-    account's balance reveals that, nothing is sent until you restore the newer journal, or use --accept-journal: the
-    run then continues from the old journal, under a new run id.
+    account's balance shows this, nothing is sent. Then restore the newer journal, or use --accept-journal: the run
+    continues from the old journal, under a new run id.
 
     \b
     Examples:

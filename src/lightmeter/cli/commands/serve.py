@@ -112,13 +112,13 @@ serve_options = add_options(
 
 
 def service_config(*, backends: str | None, rounding: str, log_format: logs.LogFormat, **options: Any) -> ServiceConfig:
-    """Configure logging, and return the service configuration for these options.
+    """Configure logging, and return the configuration of the service that these command-line options describe.
 
     Args:
         backends: Names of back ends, comma-separated; None for all local ones.
-        rounding: The unit (a value of `Rounding`) whose charge is rounded up to whole credits.
+        rounding: What is rounded up to whole credits: a value of `Rounding`, for each picture or each request.
         log_format: Format of log lines.
-        options: The other options of `serve_options`, and other fields of `ServiceConfig`.
+        options: Other options of `serve_options`, and values of other fields of `ServiceConfig`.
     """
     logs.configure(log_format)
     logging.getLogger("procrastinate").setLevel(logging.WARNING)  # it logs every job, as the service itself does
@@ -164,7 +164,10 @@ def _faults(ctx: click.Context, param: click.Parameter, value: str | None) -> Fa
 
 
 def _fault_help() -> str:
-    """Return the help text on the failures that `--faults` injects; click does not wrap lines after a `\\b`."""
+    """Return the help text about the failures that the option `--faults` injects.
+
+    A `\b` stops click from wrapping the lines after it.
+    """
     lines = [
         "\b",
         "Faults, to rehearse failures: the keys of a JSON object or of a TOML file. A table in place of a value,",
@@ -243,15 +246,15 @@ def serve_command(
 ) -> int:
     """Start the analysis service: POST /api/fetch, GET /api/response/<id>, GET /api/credits.
 
-    Prints `listening on http://HOST:PORT` when it is ready. On SIGTERM and Ctrl-C, running requests are completed.
-    --key NAME=CREDITS creates an account with these credits unless it exists; NAME is the key that clients send
-    as `X-API-Key: Token NAME`. It is stored hashed and never logged. For accounts with generated keys see
-    `lightmeter keys`.
+    Prints `listening on http://HOST:PORT` when it is ready. On SIGTERM or Ctrl-C, the service completes its running
+    requests, and ends. --key NAME=CREDITS creates an account with these credits, if it does not exist yet. NAME is the
+    key that clients send as `X-API-Key: Token NAME`. It is stored as a hash and never logged. For accounts with
+    generated keys, see `lightmeter keys`.
 
-    An SQLite file serves one process. With --database postgresql://… any number of `lightmeter serve` and
+    An SQLite file can be used by only one process. With --database postgresql://… any number of `lightmeter serve` and
     `lightmeter worker` processes share the work; if one of them dies, the others take over its work.
 
-    Behind a proxy that ends TLS, give --public-url: acknowledgments contain the URL at which clients poll.
+    Behind a proxy that ends TLS, give --public-url: the service tells clients this address for polling.
 
     \b
     Examples:
@@ -280,8 +283,8 @@ def worker_command(metrics_host: str, metrics_port: int | None, **options: Any) 
     """Process the requests that services have accepted into a shared database, without an HTTP server.
 
     Prints `working` when it is ready. Start any number of workers, on any machine that reaches the database, with the
-    same back ends and rounding as the services. On SIGTERM and Ctrl-C, running requests are completed; the work of a
-    worker that dies is taken over by others.
+    same back ends and rounding as the services. On SIGTERM or Ctrl-C, a worker completes its running requests, and
+    ends. If a worker dies, other workers take over its work.
 
     \b
     Example:
@@ -308,7 +311,7 @@ async def _serve(config: ServiceConfig, host: str, port: int) -> None:
 def _start_warnings(config: ServiceConfig, host: str) -> Iterator[str]:
     """Yield a sentence for the log about each setting of the service that may be a mistake.
 
-    `config` holds the settings, `host` is the address to listen on.
+    `config` holds the settings. `host` is the address at which the service listens.
     """
     if host not in {"127.0.0.1", "::1", "localhost"}:
         yield f"{host} may be reachable from other machines, and keys travel unencrypted: put a TLS proxy in front."
@@ -329,7 +332,7 @@ async def _work(config: ServiceConfig, metrics_host: str, metrics_port: int | No
 
 
 def _stop_on_signals() -> asyncio.Event:
-    """Return an event that SIGTERM and Ctrl-C set."""
+    """Return an event that is set when SIGTERM or Ctrl-C arrives."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):

@@ -27,15 +27,15 @@ _FORMATTERS: Final = {"csv": as_csv, "json": as_json, "markdown": as_markdown}
     help="Output format (table on a terminal, else csv).",
 )
 def sql_command(where: str, query: str, output_format: str | None) -> int:
-    """Query the tables of the run in DIR with DuckDB's SQL; DIR may be a location that `rebuild --to` has written.
+    """Query the tables of the run in DIR with DuckDB's SQL. DIR may also be a location written by `rebuild --to`.
 
     Views: assets, tags, colors, nsfw, descriptions, faces, texts, brands, embeddings, errors, requests, prechecks, and
-    duplicates with the clusters of duplicates. In prechecks, the column "check" needs its quotes.
-    Rows of single video frames have `frame` set; in rows of whole videos and images it is null. With --video frames,
-    videos have rows of frames only.
+    duplicates with the clusters of duplicates. In prechecks, the column "check" needs its quotes. The column `frame` is
+    set in rows about single video frames. It is null in rows about images and whole videos. If the run used --video
+    frames, a video has only rows about frames.
 
-    On a terminal, long cells are cut, and columns that do not fit and rows after the first 60 are left out, with a
-    note on standard error. csv, json and markdown print everything.
+    A terminal shows the first 60 rows and the columns that fit, with long cells cut; a note on standard error says what
+    is left out. The formats csv, json and markdown print everything.
 
     \b
     Examples:
@@ -71,7 +71,7 @@ def similar_command(where: str, item: str, most: int, model: str | None, *, as_j
     """Show the pictures of the run in DIR that are most similar to ITEM: an item_id, a URL or a path.
 
     Needs a run with `--features embeddings`. Similarity is the cosine of the angle between two embeddings, at most 1.
-    A video counts by its most similar frame. Sends nothing, costs nothing.
+    The similarity of a video is that of its most similar frame. Sends nothing, costs nothing.
 
     \b
     Examples:

@@ -18,8 +18,8 @@ from lightmeter.money.statement import read_statement, requests_frame
 def status_command(folder: Path, as_json: bool) -> int:
     """Count the rows of the run in DIR by status, with reasons. The run may still be in progress.
 
-    Every row of the manifest is in exactly one count; the command fails if the counts do not add up. The exit code
-    is that of the run: 0 all rows are done, 1 some rows failed, are in doubt or pending, 3 over budget.
+    Every row of the manifest is in exactly one count; the command fails if the counts do not add up. The exit code is
+    that of the run: 0 if all rows are done, 1 if some rows failed, are in doubt or pending, 3 if some are over budget.
     """
     summary = show_summary(Run(folder), err=as_json)
     if as_json:
@@ -32,10 +32,10 @@ def status_command(folder: Path, as_json: bool) -> int:
 @click.option("--table", "as_table", is_flag=True, help="Print a row per request instead, as CSV.")
 @json_option
 def statement_command(folder: Path, as_table: bool, as_json: bool) -> int:
-    """Account for the credits of the run in DIR: predicted, paid, held, saved, and the balances; spends nothing.
+    """Account for the credits of the run in DIR: predicted, paid, held and saved, with the balances. Spends nothing.
 
-    Paid credits are split by back end and feature if the price table explains them. Credits that left the account
-    without an answer are shown as gaps, with the requests that may have been charged; nothing is guessed.
+    Paid credits are split by back end and feature if the price table explains them. If credits left the account and no
+    answer explains them, they are shown as a gap, with the requests that may have been charged. Nothing is guessed.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`lightmeter ui`: a run in the browser."""
+"""`lightmeter ui`: shows a run in the browser."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from lightmeter.ui.web.web_server import WebServer, listen
     help="Let the page write review decisions; otherwise it only writes saved views.",
 )
 def ui_command(folder: Path, port: int, no_open: bool, allow_review: bool) -> int:
-    """Look at the run in DIR in the browser: the gallery of its pictures, and the live page of its progress.
+    """Show the run in DIR in the browser: a gallery of its pictures, and a live page with its progress.
 
-    Prints `listening on http://127.0.0.1:PORT/?token=…` when it is ready, and opens this address if there is a
-    desktop. Only this machine can connect, and only with the token. Ctrl-C or SIGTERM ends it.
+    Prints `listening on http://127.0.0.1:PORT/?token=…` when it is ready, and opens this address if there is a desktop.
+    Only this machine can connect, and only with the token. Ctrl-C or SIGTERM ends it.
 
-    The run may be in progress in another process, stopped or finished. The live page reads its journal, and follows
-    a run that is started again. Nothing is sent to the service, and nothing is spent.
+    The run may be in progress in another process, stopped or finished. The live page reads the run's journal. If the
+    run is started again, the page goes on showing its progress. Nothing is sent to the service, and nothing is spent.
 
     \b
     Examples:
@@ -62,9 +62,9 @@ def ui_command(folder: Path, port: int, no_open: bool, allow_review: bool) -> in
 
 
 async def _serve(server: WebServer, port: int, *, open_page: bool) -> None:
-    """Let `server` listen on `port` (0: a free one) until SIGTERM or Ctrl-C.
+    """Let `server` listen on `port` until SIGTERM or Ctrl-C. Port 0 means any free port.
 
-    Open its page in a browser if `open_page` is true.
+    If `open_page` is true, open its page in a browser.
     """
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
@@ -87,9 +87,10 @@ async def _serve(server: WebServer, port: int, *, open_page: bool) -> None:
 
 @contextmanager
 def _redirect_file(url: str) -> Iterator[str]:
-    """Yield the `file:` address of a temporary page that redirects to `url`, and that only this user can read.
+    """Write a temporary page that redirects to `url`; yield the page's `file:` address. Only this user can read it.
 
-    `url` itself holds a secret token, and all users of the machine can see the arguments of the browser's process.
+    The browser gets this address instead of `url`, because `url` holds a secret token, and all users of the machine can
+    see the arguments of the browser's process.
     """
     with TemporaryDirectory(prefix="lightmeter-ui-") as folder:
         page = Path(folder) / "open.html"
@@ -98,6 +99,6 @@ def _redirect_file(url: str) -> Iterator[str]:
 
 
 def _has_display() -> bool:
-    """Return whether this machine has a graphical desktop and the command was started in a terminal."""
+    """Return whether a browser window can appear: true on a desktop, if the command runs in a terminal."""
     is_desktop = sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
     return is_desktop and sys.stdout.isatty()
