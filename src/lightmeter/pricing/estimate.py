@@ -174,7 +174,7 @@ def _advise_on_missing(rates: RateTable, active: Sequence[tuple[str, str]], feat
 
 
 def _advise_on_dropping(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
-    """Return sentences that tell which (back end, feature) pairs in `active` save credits if dropped, best saving first."""
+    """Return sentences on which (back end, feature) pairs in `active` save credits if dropped, best saving first."""
     droppable: dict[str, list[tuple[str, str]]] = {}
     for backend, feature in active:
         droppable.setdefault(backend, []).append((backend, feature))
