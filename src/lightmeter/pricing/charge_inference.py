@@ -161,7 +161,7 @@ class _Segment:
 
     @property
     def unexplained(self) -> int:
-        """The part of `missing` that answered requests cannot have cost: other requests, or other users, have spent it."""
+        """The part of `missing` that answered requests cannot have cost: other requests or other users spent it."""
         return max(0, self.missing - self.unreported)
 
 
