@@ -68,7 +68,7 @@ async def create_automations(
     Args:
         notify: Notification block as `TYPE/NAME`, such as `slack-webhook/team`. None creates no automation that
             notifies.
-        pause: Deployment that a low budget pauses, as `FLOW/NAME`. None creates no automation that pauses it.
+        pause: Deployment that a low budget pauses, as `FLOW/NAME`. None creates no automation for a low budget.
         crashed_after_s: Seconds without a heartbeat after which a flow run is marked as crashed.
 
     Raises:

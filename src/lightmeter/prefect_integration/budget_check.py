@@ -69,7 +69,7 @@ async def check_budget(settings: Settings) -> BudgetCheck:
         SettingsError: The settings name no service, or no key.
         AccessDenied: The service does not accept the key.
         Unreachable: The service does not answer.
-        JournalError: The ledger cannot be read.
+        JournalError: The ledger cannot be used.
     """
     if (url := settings.base_url) is None:
         raise SettingsError("No service is named.", hint="Set LIGHTMETER_BASE_URL, or name a credentials block.")

@@ -131,7 +131,7 @@ def add_retry_cost(credits_: CreditRange, retry_milli: int, frames: FrameRange) 
 
 
 def price_advice(rates: RateTable, backends: Sequence[str], features: Sequence[str]) -> list[str]:
-    """Return advice on back ends and features, with prices for one image or frame; one sentence for each advice.
+    """Return pieces of advice on back ends and features, each a sentence with prices for one image or frame.
 
     Local back ends are suggested only if local ones are chosen, and providers only if providers are chosen.
 
@@ -174,7 +174,7 @@ def _advise_on_missing(rates: RateTable, active: Sequence[tuple[str, str]], feat
 
 
 def _advise_on_dropping(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
-    """Return sentences on which (back end, feature) pairs in `active` save credits if dropped, best saving first."""
+    """Return sentences that tell which (back end, feature) pairs in `active` save credits if dropped, best first."""
     droppable: dict[str, list[tuple[str, str]]] = {}
     for backend, feature in active:
         droppable.setdefault(backend, []).append((backend, feature))

@@ -96,7 +96,7 @@ class RateTable:
         return replace(self, defaults=tuple(backends))
 
     def with_own_prices(self, own: OwnPrices) -> RateTable:
-        """Return this price table with the user's prices. They replace all prices of each back end that is in `own`."""
+        """Return this price table with the user's prices. A back end in `own` loses all its prices in the table."""
         return replace(
             self,
             rates={**self.rates, **own.rates},

@@ -75,7 +75,7 @@ class VideoCoverage:
 
     @property
     def advice(self) -> str | None:
-        """Sentence on a capture interval that covers more seconds for the same price; None if none is needed."""
+        """Sentence on which capture interval covers more seconds at no extra cost; None if none is needed."""
         better = self.better
         if better is None:
             return None

@@ -136,10 +136,10 @@ def _check_stream_has_use(check: PriceCheck, plan_file: Path | None) -> None:
 
 
 def _show_and_check_price(plan: Plan, out: Path, check: PriceCheck, *, as_json: bool) -> Plan:
-    """Show what a run of `plan` in the folder `out` would do and cost, and return the plan in this form.
+    """Show a preview of a run of `plan` in the folder `out`, and return the preview, which is a plan too.
 
-    In the returned plan, rows that earlier runs in `out` have paid for count as answered, at no cost. It is only a
-    preview: pass `plan` itself to a run.
+    In the preview, rows that earlier runs in `out` have paid for count as answered, at no cost. To start a run, pass it
+    `plan`, not the preview.
 
     Args:
         plan: The plan. This function does not change it.
