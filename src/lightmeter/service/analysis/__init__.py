@@ -1,1 +1,5 @@
-"""Analysis of images and videos: limits of unfinished work, queues for the back ends, cache and merging of results."""
+"""Analyzes the images and videos of requests.
+
+The modules refuse requests if too many pictures are pending, queue pictures for the back ends, and cache and merge the
+results.
+"""

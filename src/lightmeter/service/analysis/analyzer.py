@@ -48,15 +48,12 @@ from lightmeter.wire.request import AnalyzeRequest
 from lightmeter.wire.response import Entries
 
 MAX_OPEN_ASSETS: Final = 64
-"""Maximum images and videos of an account that are fetched or analyzed at once.
-
-It limits the number of open connections and temporary files."""
+"""Maximum images and videos of an account that are fetched or analyzed at once, to limit connections and files."""
 
 IMAGES_PER_VIDEO: Final = 4
 """The maximum of images that are analyzed at once is this many times the maximum of videos (`workers`).
 
-An image needs little memory. On one core, each took 19.0 ms with 2 images at once, 18.2 with 4, 17.8 with 8 or 16.
-"""
+An image needs little memory. On one core, each took 19.0 ms with 2 images at once, 18.2 with 4, 17.8 with 8 or 16."""
 
 MAX_OPEN_ASSETS_OF_REQUEST: Final = 8
 """Maximum images and videos of a request that are fetched or analyzed at once. So slow hosts do not block others."""
@@ -113,7 +110,10 @@ class _RunningJob:
 
 @dataclass(frozen=True, slots=True)
 class _AssetTask:
-    """An image or video to analyze. The reserved credits pay for `held_pictures`: 1 image, or the frames of a video."""
+    """An image or video to analyze: its URL or uploaded content (`source`), and its name in the answer.
+
+    The price of `held_pictures` pictures is reserved: 1 image, or video frames. `digest` is the SHA-256, if known.
+    """
 
     source: str | bytes
     name: str
@@ -189,7 +189,7 @@ class Analyzer:
             waiting_requests: Account number → number of its requests in the job queue; each counts as one picture.
 
         Raises:
-            ServiceOverloaded: the account has too many unfinished images and video frames.
+            ServiceOverloaded: the account, or all accounts together, have too many unfinished images and video frames.
         """
         try:
             return self._admission.admit(account_id, pictures, waiting_requests)
@@ -387,7 +387,7 @@ class Analyzer:
 
 
 async def _gather(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Run coroutines concurrently; return their results in order. If one fails, or on cancellation, cancel the rest."""
+    """Run coroutines concurrently; return their results in order. If one fails, cancel the rest and raise its error."""
     if len(coroutines) == 1:  # most requests have one picture, which needs no task of its own
         return [await coroutines[0]]
     tasks = [asyncio.create_task(each) for each in coroutines]

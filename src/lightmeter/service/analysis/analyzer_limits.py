@@ -1,4 +1,7 @@
-"""Limits of unfinished images and video frames, of the cache and of decoding, for the class `Analyzer`."""
+"""The dataclass `AnalyzerLimits`, with settings of the class `Analyzer`.
+
+They limit the unfinished images and video frames, the memory of the cache, and the decoding of images and videos.
+"""
 
 from __future__ import annotations
 

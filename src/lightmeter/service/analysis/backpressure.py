@@ -1,10 +1,12 @@
 """Backpressure: limits the pending pictures, and estimates when a refused client should retry.
 
-A picture (image or video frame) is pending from the admission of its request until its analysis ends. A request that
-would wait for minutes is refused at once, before credits are reserved for it.
+A picture (image or video frame) is pending while its request is being stored, and from the start of its request until
+its analysis ends. A request that waits in the job queue counts as one pending picture. A request that would wait for
+minutes is refused at once, before credits are reserved for it.
 
-The pending pictures of one account count as at most half of the capacity of the service, even if they are more. So one
-account cannot make the service refuse the requests of all other accounts.
+All accounts together may have twice as many pending pictures as one account. For the limit of an account, the pictures
+of each other account count as at most half of this total, even if they are more. So one account cannot make the service
+refuse the requests of all other accounts.
 """
 
 from __future__ import annotations
@@ -56,8 +58,8 @@ class ServiceOverloaded(LightmeterError):
 class AdmissionController:
     """Counts the pending pictures (images and video frames), and refuses a request if its account has too many.
 
-    A picture is pending from the admission of its request until its analysis ends. To tell a refused client when to
-    retry, the controller also measures the throughput.
+    A picture is pending during the `with` blocks of `admit` and `reserve`. To tell a refused client when to retry, the
+    controller also measures the throughput.
 
     Args:
         max_pending_pictures: Maximum pending pictures of an account, while no other account has pending pictures. The
@@ -77,7 +79,7 @@ class AdmissionController:
 
     @property
     def pending_pictures(self) -> int:
-        """Number of images and video frames of admitted requests whose analysis has not ended."""
+        """Number of pending images and video frames of all accounts, without requests that wait in the job queue."""
         return self._pending.total()
 
     def admit(
@@ -94,7 +96,8 @@ class AdmissionController:
                 pending picture.
 
         Raises:
-            ServiceOverloaded: with this request, the account would exceed its limit of pending pictures.
+            ServiceOverloaded: the account has pending pictures, and would exceed its limit with this request; or the
+                other accounts have so many that its limit is 0.
         """
         pending = self._pending + Counter(waiting_requests)
         own = pending.pop(account_id, 0)

@@ -16,7 +16,10 @@ from typing import Final, Generic, TypeVar
 T = TypeVar("T")
 
 ACCOUNT_SHARES: Final = 2
-"""The limit for all accounts together is this many times the limit for one account."""
+"""The limit for all accounts together is this many times the limit for one account.
+
+It applies to the permits of a `FairSemaphore`, to pending pictures (`AdmissionController`), and to running jobs.
+"""
 
 
 @dataclass(frozen=True, slots=True)

