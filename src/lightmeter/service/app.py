@@ -85,7 +85,8 @@ class ServiceConfig:
         result_lifetime_s: Seconds after completion during which a result can be read.
         lease_s: Seconds without a heartbeat after which other processes take over the work of a process; only with
             PostgreSQL.
-        drain_s: Seconds that running requests may take to finish when the service closes.
+        drain_s: Seconds that running requests may take to finish when the service closes. With PostgreSQL, requests
+            whose clients poll may take `lease_s` / 2 seconds instead.
         rates: Prices; None uses the prices in the catalog of back ends.
         clock: Source of the time.
         faults: Faults that the service makes on purpose, so that users can test their clients.
@@ -132,7 +133,7 @@ class RunningService:
         self._stack = stack
 
     async def close(self) -> None:
-        """Stop accepting requests, wait up to `drain_s` seconds for running requests, and close the database.
+        """Stop accepting requests, let running requests finish (see `ServiceConfig.drain_s`), and close the database.
 
         Further calls do nothing. A request that does not finish in time runs again after the next start of the service
         if its client polls.
@@ -274,8 +275,8 @@ async def start_worker(
 ) -> AsyncExitStack:
     """Start a worker: it runs requests from a shared PostgreSQL database, and has no HTTP API.
 
-    To stop the worker, close the returned stack. It waits until the running requests have ended, but at most
-    `config.drain_s` seconds.
+    To stop the worker, close the returned stack. It waits until the running requests have ended. After
+    `config.lease_s` / 2 seconds it cancels the rest, and other processes run them again.
 
     Args:
         config: Configuration of the worker.

@@ -42,7 +42,7 @@ _FETCH_JOB: Final = """
 
 A worker process has a fixed number of slots for jobs. It starts another job of an account only if it has more free
 slots than running jobs of this account. So slow jobs of one account leave slots to other accounts. A job whose request
-has already ended goes first, because it ends at once.
+has already ended counts as a job of an account without running jobs, because it ends at once.
 """
 
 

@@ -60,7 +60,7 @@ class JobQueue(ABC):
 
     @abstractmethod
     async def drain(self, seconds: float) -> None:
-        """Start no more requests, and wait up to `seconds` for running requests to end. A subclass may wait longer.
+        """Stop the queue: wait up to `seconds` for requests of this process to end, then cancel the rest.
 
-        Requests that run longer are cancelled. Another process, or this service after a restart, runs them again.
+        A subclass may wait longer. Another process, or this service after a restart, runs cancelled requests again.
         """

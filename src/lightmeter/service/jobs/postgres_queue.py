@@ -110,9 +110,9 @@ class PostgresQueue(JobQueue):
         self._tasks = [asyncio.create_task(self._run_worker()), asyncio.create_task(self._renew_leases())]
 
     async def drain(self, seconds: float) -> None:
-        """Start no more jobs, and wait up to `seconds` + `lease_s` seconds until the running jobs have ended.
+        """Start no more jobs, and wait until the running jobs have ended, but at most `seconds` + `lease_s` seconds.
 
-        The worker cancels jobs that have not ended after half of `lease_s`. Other processes run these jobs again.
+        Jobs that still run `lease_s` / 2 seconds after this call are cancelled. Other processes run them again.
         """
         for task in self._tasks:
             task.cancel()

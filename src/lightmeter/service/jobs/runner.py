@@ -149,7 +149,7 @@ class Runner:
         requests in the job queue. Each of these requests counts as one image.
 
         Raises:
-            ServiceOverloaded: the account has too many unfinished images and video frames.
+            ServiceOverloaded: the account, or all accounts together, have too many unfinished images and video frames.
         """
         return self._analyzer.admit(job.account_id, sum(job.held_pictures), waiting_requests)
 
