@@ -5,17 +5,17 @@ interrupted by `ALONE_AFTER_CRASHES` crashes, it runs alone: its process runs no
 `FAIL_AFTER_CRASHES_ALONE` crashes happen while it runs alone, the request fails. So a request that always crashes its
 process fails after 3 + 4 crashes, and all other requests complete.
 
-Probability that a harmless request fails: processes are killed from outside every T seconds on average, and a request
-runs alone for d seconds. Each attempt is then killed by chance with probability p = 1 - exp(-d / T), and the request
-fails with probability p^4.
+A harmless request fails if its process is killed from outside four times while the request runs alone. Suppose that the
+process is killed every T seconds on average, and the request runs alone for d seconds. Then each attempt is killed with
+the probability p = 1 - exp(-d / T), and the request fails with the probability p^4.
 
-====================================  =======  ========  ==============
-kills from outside                    d        p         p^4
-====================================  =======  ========  ==============
-a process an hour, a long video       60 s     0.017     7.6e-8
-a process a minute, a large batch     5 s      0.080     4.1e-5
-the kill test, every half second      0.05 s   0.095     8.2e-5
-====================================  =======  ========  ==============
+============================================  ======  ======  =====  ======
+example                                       T       d       p      p^4
+============================================  ======  ======  =====  ======
+a long video; one kill an hour                3600 s  60 s    0.017  7.6e-8
+a large request; one kill a minute            60 s    5 s     0.080  4.1e-5
+a test that kills the process twice a second  0.5 s   0.05 s  0.095  8.2e-5
+============================================  ======  ======  =====  ======
 
 With two crashes instead of four, p^2 in the last row would be 9.1e-3, too much for a test with hundreds of requests.
 """

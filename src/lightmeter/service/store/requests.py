@@ -32,16 +32,16 @@ class IsolationRequired(LightmeterError):
 
 @dataclass(frozen=True, slots=True)
 class NewRequest:
-    """A valid request that is not stored yet.
+    """A validated request, with the values that `admit` stores.
 
     Attributes:
-        request_id: Id in answers.
+        request_id: Id of the request in answers: 32 hexadecimal digits.
         account_id: Number of the account that pays.
-        echo: The request as JSON without uploads.
-        digest: SHA-256 of the request and its decoded uploads.
+        echo: The `AnalyzeRequest` as JSON, without its field `file`.
+        digest: SHA-256 over `echo` and `uploads`, to recognize a repeated request.
         uploads: Decoded contents of uploaded files.
-        hold: Credits to reserve.
-        at: Time of the request, in seconds since the epoch.
+        hold: Credits to reserve when the request is stored.
+        at: Time when the service received the request, in seconds since the epoch.
         client_polls: True: the client gets the request id and polls for the result. False: it waits for the result.
         idempotency_key: The client's idempotency key; None: the client sent no key.
     """
@@ -359,10 +359,14 @@ def release_excess_hold(db: Connection, attempt: Attempt, amount: int, at: float
 
 
 def recover(db: Connection, at: float) -> list[tuple[str, int]]:
-    """Return (request id, account number) of each request that a dead process did not finish and that must run again.
+    """Take over unfinished requests; return (request id, account number) of each request that must run again.
 
-    Delete unfinished requests whose clients waited for the answer, and release their credits at the time `at`, in
-    seconds since the epoch. Requests that were running during more crashes come first; among equal ones, the oldest.
+    Call this before any request runs, because all unfinished requests count as requests of a process that ended. Those
+    whose clients poll must run again. Those whose clients waited for the answer are deleted, and their credits are
+    released. `at` is the time of the release, in seconds since the epoch.
+
+    The result is sorted by the number of crashes while the request ran together with others, the highest first; among
+    equal ones, the oldest request comes first.
     """
     rows = db.execute(
         "SELECT request_id, account_id, acknowledged FROM requests WHERE state IN (?, ?) "
