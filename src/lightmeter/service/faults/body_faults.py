@@ -141,9 +141,9 @@ def _encode(body: Body) -> bytes:
 
 
 def _replace_first(value: Any, field: str, change: Callable[[Any], Any]) -> Any:
-    """Find the first field called `field` in a JSON value, and return a copy with `change` applied to this field.
+    """Return a copy of a JSON value in which `change` has replaced the value of the first field called `field`.
 
-    Return None if there is no such field.
+    The first field is the one that comes first in the JSON text, at any depth. Return None if there is no such field.
     """
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in pairs:

@@ -1,4 +1,7 @@
-"""Rate limits that the service puts on requests on purpose, as faults. `now_s` is seconds on a monotonic clock."""
+"""Classes for two kinds of faults that the service makes on purpose: rate limits, and a queue that delays requests.
+
+They do not read a clock: the caller passes the time of each request, in seconds on a monotonic clock.
+"""
 
 from __future__ import annotations
 

@@ -74,9 +74,9 @@ class ConnectionLimits:
 class Connections:
     """The open HTTP connections of a server.
 
-    A connection counts as waiting until its client has sent a whole request. If a new connection exceeds the maximum,
-    the server closes the connection that has waited longest. So clients that never send a whole request do not keep
-    other clients out.
+    A connection counts as waiting, except while the service answers a request of /api/fetch whose body has arrived. If
+    a new connection exceeds the maximum, the server closes the connection that has waited longest. So clients that
+    never send a whole request do not keep other clients out.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
@@ -87,9 +87,10 @@ class Connections:
         self._waiting: dict[HttpConnection, None] = {}  # ordered: longest first
 
     def admit(self, connection: HttpConnection) -> bool:
-        """Register a new connection, and return True. If too many are open, first close the one that waits longest.
+        """Register a new connection, and return True. If too many are open, first close the one that waited longest.
 
-        Return False, and do not register the connection, if too many are open and none of them waits for a request.
+        If too many are open and none of them counts as waiting (see `Connections`), return False, and do not register
+        the new connection: the caller must refuse it.
         """
         if len(self._open) >= self._max_connections:
             if not self._waiting:
@@ -121,7 +122,7 @@ class Connections:
                 self._wait(connection)
 
     def keep_open(self, request: web.Request) -> None:
-        """Record that the body of `request` has arrived.
+        """Record that the body of `request`, a request of /api/fetch, has arrived.
 
         Until the request is answered, its connection is not closed to make room for new connections.
         """

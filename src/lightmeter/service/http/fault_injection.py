@@ -164,10 +164,11 @@ class FaultInjector:
         return web.Response(status=status, text=ERROR_PAGE.format(status), content_type="text/html")
 
     def _is_delayed(self, name: FaultName, request: web.Request) -> bool:
-        """Return whether the fault `name` hides the result from the poll `request`. If so, count the fault.
+        """Return whether a fault called `name` hides the result from the poll `request`. If so, count the fault.
 
-        The fault `late` answers that a finished request still runs. The fault `unknown` answers 404 (not found). Both
-        begin with the answer that told the client to poll, and last a random time in the range `Fault.seconds`.
+        `name` is `late` (the caller then answers that the request still runs) or `unknown` (the caller then answers
+        404). The fault starts when the service tells the client to poll. It lasts a random time in the range
+        `Fault.seconds`.
         """
         request_id = request.match_info["request_id"]
         acknowledged_s = self._acknowledged_s.get(request_id)

@@ -175,7 +175,8 @@ class Handlers:
         Raises:
             BadRequest: the request is not valid.
             OutOfCredits: the balance does not cover the credits to reserve.
-            ServiceOverloaded: too many images and video frames of the account wait; nothing was charged.
+            ServiceOverloaded: too many images and video frames are unfinished, or the request would have to wait too
+                long for one that runs alone; nothing was charged.
         """
         if key is not None and not KEY.fullmatch(key):
             raise BadRequest(BAD_KEY)

@@ -66,7 +66,7 @@ ALLOWED: Final = {
 
 
 class BadRequest(LightmeterError):
-    """The request is not valid. The message names the parameter and is the error text of the answer.
+    """The request is not valid. The message is the error text of the answer.
 
     Attributes:
         status: HTTP status of the answer.
@@ -78,7 +78,7 @@ class BadRequest(LightmeterError):
 
 
 def from_json(body: bytes | bytearray) -> AnalyzeRequest:
-    """Return the request that a JSON body contains.
+    """Return the request that a JSON body contains. An empty body is a request without parameters.
 
     Raises:
         BadRequest: the body is not a JSON object, or a value is not allowed.
@@ -144,7 +144,7 @@ def validate(
     """Check a request, and return it with normalized names: lowercase back ends and features, without duplicates.
 
     Back ends and features that the client omitted stay omitted. Unavailable back ends and features stay in the request:
-    the answer reports them in `all.errors`. If a request names features, it is refused only if all of them are unknown.
+    the answer reports them in `all.errors`. Unknown features are an error only if the request names no known feature.
 
     Args:
         request: The request as the client sent it.
@@ -155,7 +155,7 @@ def validate(
 
     Raises:
         BadRequest: there is no URL or file, there are too many URLs and files, a URL is refused, the value of `role` is
-            unknown, or all named features are unknown.
+            unknown, all named features are unknown, or names of back ends or features are too many or too long.
     """
     if not request.url and not request.file:
         raise BadRequest(PARAMS_REQUIRED)
