@@ -137,7 +137,10 @@ _CROPS: Final = _crop_matrices()
 
 
 def _best_crop_correlation(crop: Floats, whole: Floats) -> float:
-    """Compare the brightness grid `crop` with slightly smaller parts of `whole`; return the greatest correlation."""
+    """Return the greatest correlation, -1 to 1, of the lumas `crop` with a crop of the lumas `whole`.
+
+    Both are 24 x 24. Each crop that is tried (`_CROP_SIDES`, `_CROP_STEPS`) is stretched to 24 x 24.
+    """
     rows = _CROPS @ whole
     crops: Floats = rows[:, :, None] @ _CROPS.swapaxes(-1, -2)[:, None]
     return float((_normalize(crops) * _normalize(crop)).sum(axis=(-2, -1)).max())

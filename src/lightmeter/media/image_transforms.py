@@ -78,7 +78,10 @@ def _transform(picture: Image.Image, transform: InputTransform) -> Image.Image:
 
 
 def transform_array(rgb: NDArray[np.uint8], transform: InputTransform) -> NDArray[np.uint8]:
-    """Transform a picture given as an array, height x width x 3; return `rgb` itself if it has the right size."""
+    """Transform a picture given as an array, height x width x 3, RGB.
+
+    A picture that already has the size of the result counts as transformed: `rgb` itself is returned.
+    """
     height, width = rgb.shape[:2]
     if isinstance(transform, FitWithin):
         has_result_size = max(height, width) <= transform.most_side
@@ -138,7 +141,7 @@ def crop_center(rgb: NDArray[np.uint8], width: int, height: int, share: float) -
         rgb: The picture, height x width x 3.
         width: Width of the result, in pixels.
         height: Height of the result, in pixels.
-        share: Side of the crop as a fraction of the largest possible crop, above 0, at most 1.
+        share: Width of the crop divided by the width of the largest possible crop, above 0, at most 1.
     """
     most_width, most_height = rgb.shape[1], rgb.shape[0]
     factor = min(most_width / width, most_height / height) * share

@@ -83,7 +83,7 @@ class Checker:
     """Checks manifest rows before credits are spent on them, several rows at once; an async context manager.
 
     Images and videos are decoded. If an image at a URL is longer than `limits.max_image_bytes`, it is not decoded; only
-    its first `HEADER_BYTES` are examined.
+    its first bytes are examined.
 
     Args:
         capture_interval_s: Seconds between captured frames of a video.

@@ -73,9 +73,10 @@ class CheckResult:
         duration_s: Length of a video, in seconds; None if unknown, and for images.
         content_sha256: SHA-256 of the whole content, in hexadecimal digits; None if not all of the content was read.
         size_bytes: Length of the whole content; None if it is not known.
-        perceptual_hash: 64 bits that are similar for pictures that look similar; for a video, the hash of the frame in
-            `thumbnail`. None if the picture was not decoded.
-        thumbnail: The picture as a small JPEG; for a video, its first frame that is not blank. None if not decoded.
+        perceptual_hash: 64 bits that are similar for pictures that look similar; for a video, the hash of its first
+            frame that is not blank. None if the picture was not decoded, or all frames are blank.
+        thumbnail: The picture as a small JPEG; for a video, its first frame that is not blank, or its first frame if
+            all are blank. None if not decoded.
         fingerprint: Tiny copy that tells whether two pictures look the same (`media.fingerprint`); None if the picture
             was not decoded or is nearly blank.
         frames: The frames to send in place of a video (`--video frames`); empty if the row is sent as it is.

@@ -1,7 +1,7 @@
-"""How many requests the pre-checks send to one host at once: a limit for each host that adapts to its responses.
+"""Limits how many requests the pre-checks send to one host at once; the limit adapts to the host's responses.
 
 When the limit is reached, each quick response raises it by one, up to the maximum. It shrinks when responses get slow
-or the host refuses requests. After many requests in a row without an answer, the host gets no requests for a while.
+or the host refuses requests. After many failed requests in a row, the host gets no requests for a while.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ START_LIMIT: Final = 8
 """Number of simultaneous requests that a host is allowed at first."""
 
 MAX_FAILURES: Final = 16
-"""After this many requests in a row without an answer, a host gets no requests for `SKIP_S` seconds."""
+"""After this many failed requests in a row (`HostLimit.failed`), a host gets no requests for `SKIP_S` seconds."""
 
 SKIP_S: Final = 60.0
-"""Seconds for which a host gets no requests after `MAX_FAILURES` requests without an answer."""
+"""Seconds for which a host gets no requests after `MAX_FAILURES` failed requests in a row."""
 
 _SLOW_FACTOR: Final = 2.0
 """A response is slow if it takes longer than this times the host's quickest response, plus `_SLOW_MARGIN_S`."""
@@ -36,7 +36,7 @@ class HostLimit:
         max_limit: Upper bound of the limit.
 
     Attributes:
-        limit: Number of requests that may be in flight at present.
+        limit: Number of requests that may be in flight at present; a fraction is cut off.
         in_flight: Number of requests in flight.
     """
 
@@ -102,10 +102,10 @@ class HostLimit:
         self._shrink(0.5, now_s)
 
     def failed(self, reason: str, now_s: float) -> None:
-        """Record why the host did not answer a request (`reason`), and lower its limit.
+        """Record that a request to the host failed, and lower the limit. `reason` says why it failed.
 
-        After `MAX_FAILURES` requests in a row without an answer, the host is skipped for `SKIP_S` seconds from `now_s`,
-        the present time of a monotonic clock.
+        A request fails if the host gives no answer, or refuses it each time it is sent. After `MAX_FAILURES` failed
+        requests in a row, the host is skipped for `SKIP_S` seconds from `now_s`, the present time of a monotonic clock.
         """
         self._failures += 1
         self._last_failure = reason

@@ -64,8 +64,9 @@ async def send_politely(
 ) -> ProbeResponse:
     """Send a request and return its response; if it fails in a way that may pass, send it again after a pause.
 
-    If the host gets too many requests (HTTP 429 or 503), the request is sent up to `MAX_TRIES` times; the pause is the
-    one that the host asks for, but at most 10 s. If the connection breaks or times out, the request is sent once more.
+    If the host gets too many requests (HTTP 429 or 503), the request is sent up to `MAX_TRIES` times, and the last
+    response is returned; the pause is the one that the host asks for, but at most 10 s. If the connection breaks or
+    times out, the request is sent once more.
 
     Args:
         host: The limit on requests to the host; the caller is inside `host.slot()`.

@@ -1,4 +1,4 @@
-"""What a host says about use by robots and AI: the header `X-Robots-Tag` and the file robots.txt (RFC 9309). No I/O.
+"""Parses what a host tells robots and AI: the header `X-Robots-Tag` and the file robots.txt (RFC 9309). No I/O.
 
 The standard library's `urllib.robotparser` is not used: it takes the first rule that matches and knows no wildcards,
 while RFC 9309 asks for the longest rule that matches. Patterns are matched without regular expressions, because a
@@ -118,7 +118,11 @@ def _lines(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _normalized(path: str) -> str:
-    """Return a path or pattern in one spelling: non-ASCII characters escaped, unreserved ones not (RFC 9309, 2.2.2)."""
+    """Return a path or pattern in a spelling in which equal ones compare equal (RFC 9309, section 2.2.2).
+
+    Spaces and non-ASCII characters become escapes such as `%C3`. Escapes of letters, digits and `-._~` become these
+    characters. All other escapes get capital hexadecimal digits.
+    """
 
     def respell(escape: re.Match[str]) -> str:
         character = chr(int(escape[1], 16))

@@ -1,4 +1,4 @@
-"""HTTP requests of the pre-checks: does a URL exist, and what does it serve?
+"""HTTP client of the pre-checks: finds out whether a URL exists, and what it serves.
 
 The requests come from the user's own machine for the user's own manifest, so private addresses are allowed. Time,
 redirects and bytes are bounded. No key and no cookie is sent.
@@ -129,7 +129,8 @@ class UrlProber:
             memory: Reserves memory for an image that is longer than `limits.head_bytes`; None: nothing is reserved.
 
         Raises:
-            FetchError: there is no response; the message says why, without the URL.
+            FetchError: there is no response, or its content cannot be decompressed; the message says why, without the
+                URL.
         """
         async with self._request("GET", url, _PROBE_TIMEOUT_S, Range=f"bytes=0-{limits.most - 1}") as answer:
             part = answer.headers.get("Content-Range", "")
@@ -143,7 +144,7 @@ class UrlProber:
 
         Args:
             url: URL of the content.
-            path: File to write; it is incomplete if the content is too long.
+            path: File to write; it is missing or incomplete if the content is too long.
             max_bytes: Longest content, in bytes; if the content is longer, `sha256` of the result is None.
 
         Raises:

@@ -1,4 +1,4 @@
-"""What the HTTP response for a row's URL says about the row. No I/O.
+"""Judges a manifest row by the HTTP response for its URL: defines the response and finds problems. No I/O.
 
 Runs skip rows with an error. So an error is reported only for URLs that no service can use: the URL is gone, or its
 content is neither image nor video. A failure that this machine may cause (network, address, timeout) is a warning.
@@ -154,7 +154,10 @@ def _judge_content(response: ProbeResponse, expected: MediaKind | None) -> tuple
 
 
 def _judge_media_type(response: ProbeResponse, announced: MediaKind, expected: MediaKind | None) -> list[Finding]:
-    """Return a warning if content is of no known format or, if it was not read, its media type is unexpected.
+    """Return the warnings about content of no known format that the server announces as an image or a video.
+
+    If the content was read, one warning says that its format is unknown. If it was not read, there is a warning only if
+    the announced kind is not the expected one.
 
     `announced` is image or video by the header `Content-Type`; `expected` is image or video by the manifest or the file
     name, None if they do not say.

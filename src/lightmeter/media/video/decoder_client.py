@@ -139,10 +139,11 @@ class Decoder:
         self.info = VideoInfo(width, height, duration_s, round(fps, 4) or fps, count, size_bytes)
 
     async def frames(self, times: list[float], max_side: int | None) -> list[VideoFrame]:
-        """Return the frames that the video shows at `times` (seconds), shrunk to a longest side of `max_side` pixels.
+        """Return the frames that the video shows at `times`, shrunk to a longest side of `max_side` pixels.
 
-        If `max_side` is None, the frames keep their size. If the file's time stamps are missing or unordered, the frame
-        at a time is found by the average frame rate.
+        `times` are in seconds from the start of the video, ascending. If `max_side` is None, the frames keep their
+        size. If the file's time stamps are missing or unordered, the frame at a time is found by the average frame
+        rate.
 
         Raises:
             MediaTooLarge: the frames together exceed `DecoderLimits.result_bytes`.
@@ -378,10 +379,11 @@ def _read_log(log: BinaryIO) -> str:
 
 
 def _reason(reported: str, log: str, path: Path) -> str:
-    """Return in one line why a video does not decode, without time stamps, positions in source code and the folder.
+    """Return one line that says why the video `path` does not decode.
 
-    The reason is FFmpeg's first line in `log`, such as "[mov,mp4 @ 0x55] moov atom not found". If `log` has none, it is
-    the first line of the exception `reported`.
+    Time stamps, positions in source code and the folder of `path` are left out. The reason is FFmpeg's first line in
+    `log`, such as "[mov,mp4 @ 0x55] moov atom not found". If `log` has none, it is the first line of the exception
+    `reported`.
     """
     native = re.search(r"^\[[^\]\n]+ @ 0x[0-9a-f]+\] (.+)$", log, flags=re.MULTILINE)
     first = native[1] if native else reported.strip().partition("\n")[0]

@@ -44,7 +44,10 @@ class _NoDecoderError(Exception):
 
 
 def _set_limits(job: dict[str, Any]) -> None:
-    """Set the limits in `job` on this process's memory and time; the kernel enforces them even if Python hangs."""
+    """Limit this process's memory (`memory_bytes` of `job`), CPU time (`cpu_s`) and elapsed time (`wall_s`).
+
+    The kernel enforces the limits even if Python hangs.
+    """
     limits = {
         resource.RLIMIT_AS: (job["memory_bytes"], job["memory_bytes"]),
         resource.RLIMIT_CPU: (job["cpu_s"], job["cpu_s"] + 1),
@@ -156,7 +159,7 @@ def _decode(job: dict[str, Any], decord: Any, requests: BinaryIO, output: Binary
     """Decode one video in a forked process: answer the parent's requests for frames, or report an error.
 
     Args:
-        job: Path of the video, and limits on time, memory and pixels.
+        job: Path of the video, and limits on time, memory and pixels; the docstring of this module names the keys.
         decord: The decoder module.
         requests: The parent's requests, one JSON object on each line; `{}` or the end of the stream ends the work.
         output: Gets the metadata of the video, then a message for each request.

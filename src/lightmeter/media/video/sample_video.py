@@ -46,13 +46,13 @@ async def sample_video(
     Args:
         path: The video file.
         interval_s: Seconds between captured frames, at least 1.
-        max_frames: Most frames; 0 means as many as `limits.result_bytes` and `MAX_CAPTURES` allow.
+        max_frames: Most frames; 0 means no limit.
         max_side: Larger frames are shrunk to a longest side of this many pixels; None: frames keep their size.
         limits: Time and memory of the decoder.
 
     Raises:
         UnsupportedMedia, BrokenMedia, MediaTimeout, UsageError: as `decoder_session`.
-        MediaTooLarge: decoding needs more pixels, memory or frames than `limits` allow.
+        MediaTooLarge: the frames need more pixels, memory or bytes than `limits` allow, or exceed `MAX_CAPTURES`.
         ValueError: `interval_s` is below 1, or `max_frames` is negative.
     """
     frame_count(0.0, interval_s, max_frames)  # checks the arguments
@@ -78,7 +78,7 @@ async def iter_video(
     Args:
         path: The video file.
         interval_s: Seconds between captured frames, at least 1.
-        max_frames: Most frames; 0 means no limit but `MAX_CAPTURES`.
+        max_frames: Most frames; 0 means no limit.
         max_side: Larger frames are shrunk to a longest side of this many pixels; None: frames keep their size.
         slice_frames: Number of frames in a slice.
         limits: Time and memory of the decoder, for each slice.

@@ -252,7 +252,7 @@ def _entry_point_entry(name: str, target: str) -> CatalogEntry:
 
 
 def declared_prices(backend: Backend) -> Mapping[str, int]:
-    """Return the attribute `prices` of a back end: feature → price in millicredits.
+    """Return feature → price in millicredits, from the attribute `prices` of a back end, which holds credits.
 
     Only back ends that other packages install have this attribute. For all others, the result is empty.
 

@@ -43,8 +43,8 @@ class ProviderTable(BaseModel):
         concurrency: Maximum number of simultaneous calls.
         timeout_s: Time limit of one call, in seconds.
         max_attempts: Maximum number of calls for one picture, with retries.
-        default: Whether requests that name no back end use this one. None means no for a provider; for a local back
-            end, it means no change.
+        default: Whether requests that name no back end use this one. None means no for a provider; a local back end
+            keeps its own default.
         prices: Credits for each image or video frame, by feature. A feature that is not listed keeps its default price.
         options: Settings that only the provider's adapter (the class that calls its API) has, such as a region.
     """

@@ -82,6 +82,10 @@ class TagScorer:
         curves: Two calibration curves: the first for tags of single classes, the second for general tags.
         scenes: Tags for scenes, such as `outdoor`. Their scores come from the caller of `scores`. A tag that is in both
             `scenes` and `members` gets the higher of its two scores.
+
+    Attributes:
+        names: All tags: those of `members`, then the `scenes` that are not in `members`.
+        sizes: Number of ImageNet classes of each tag in `names`; 1000 for a scene that is not in `members`.
     """
 
     def __init__(

@@ -24,7 +24,8 @@ from lightmeter.service.backends.onnx_session import PICTURES_A_CALL, open_sessi
 from lightmeter.wire.response import Entries, Nsfw
 
 _TRANSFORM: Final = StretchToSquare(256)
-"""First step of the preprocessing; the service applies it before the call."""
+"""Resize to 256 x 256 pixels, the first step of the preprocessing; the service applies it before it calls the back
+end."""
 
 
 class OpenNsfw(PictureBackend):

@@ -1,21 +1,23 @@
 """Decoding of detector outputs to candidate boxes, for each export format.
 
 N is the number of candidate boxes, C the number of classes. Boxes are in pixels of the model's input unless stated
-otherwise. Scores are raw model outputs. A stride is the width, in input pixels, of each cell of an output grid.
+otherwise. Scores are raw model outputs. A stride is the width, in input pixels, of each cell of an output grid;
+n is the number of its cells. R is the longest distance, in strides, that a nanodet model can state.
 
 ========  =======================================  ==================================================================
 format    outputs                                  meaning
 ========  =======================================  ==================================================================
 yolov8    one, [1, 4+C, N] or [1, N, 4+C]          center x, center y, width, height, then a score for each class;
                                                    YOLOv8 to v12 of Ultralytics without non-maximum suppression
-yolov5    one, [1, N, 5+C] or [1, 5+C, N]          as yolov8, with the score of any object before the class scores
-                                                   (the score of a class is the product); YOLOv5 and YOLOv7
+yolov5    one, [1, N, 5+C] or [1, 5+C, N]          as yolov8, but a score that the box shows any object precedes the
+                                                   class scores. The product of the two is the score of a class;
+                                                   YOLOv5 and YOLOv7
 yolov10   one, [1, N, 6]                           left, top, right, bottom, score, class: YOLOv10, YOLO26, and
                                                    Ultralytics exports with `nms=True`
 ssd       four: boxes [1, N, 4], classes [1, N],   boxes are top, left, bottom, right as shares of the input;
           scores [1, N], count [1]                 TensorFlow's detection models and TFLite's post-processing.
-                                                   Recognized by `box`, `class`, `score`, `num` or `count` in names,
-                                                   else read in this order
+                                                   Outputs are told apart by `box`, `class`, `score`, and `num` or
+                                                   `count` in their names. Without such names, they have this order
 nanodet   for each stride [1, n, C] and            class scores, and a distribution of the distances from a
           [1, n, 4*(R+1)]; or both side by side    reference point to each side (left, top, right, bottom): the
           in one [1, N, C+4*(R+1)]                 likelihoods of 0 to R strides. The point is the center of the cell
@@ -146,8 +148,8 @@ def decoder_for(
 def _yolo(outputs: ModelOutputs, *, width: int, leading: int) -> Candidates:
     """Decode the output of a detector of format `yolov8` or `yolov5` to candidate boxes.
 
-    Each box has `width` numbers. The first `leading` of them are the position and, in `yolov5`, the score of any
-    object. The others are the class scores.
+    Each box has `width` numbers. The first `leading` of them are the position and, in `yolov5`, the score that the
+    box shows an object of any class. The others are the class scores.
     """
     rows = outputs[0][0].astype(np.float32)
     if rows.shape[1] != width:

@@ -107,7 +107,7 @@ def read_input(name: str, type_: str, shape: Sequence[int | str | None], setting
 
     Args:
         name: Name of the input.
-        type_: Type of the input's numbers, as onnxruntime writes it.
+        type_: Type of the input's numbers, as onnxruntime writes it, such as `tensor(float)`.
         shape: Length of each axis; a text or None means a variable length.
         settings: The operator's settings; they must contain the size if `shape` has variable lengths.
 

@@ -160,7 +160,7 @@ class RestClient:
         """Send one POST request and return the body of its answer.
 
         Args:
-            path: Path below the provider's address.
+            path: Path below the provider's address, with a leading slash.
             timeout_s: Longest time for the call, in seconds.
             content: Arguments of `httpx2.Client.stream`, such as `json`, `files` and `headers`.
 

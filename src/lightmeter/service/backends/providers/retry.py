@@ -82,7 +82,8 @@ class Retrier:
             deadline: Result of `deadline()`; all calls for one picture have the same deadline.
 
         Raises:
-            BackendError: the call did not succeed; the message describes the last failure without any key.
+            BackendError: the call did not succeed, or the time was too short for it; the message says why, without any
+                key.
         """
         attempt = 0
         while True:

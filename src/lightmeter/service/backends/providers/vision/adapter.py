@@ -36,7 +36,7 @@ class EncodedPicture:
         jpeg: JPEG bytes.
         width: Width of the picture, in pixels.
         height: Height of the picture, in pixels.
-        deadline: Time, in seconds on the clock of `Retrier.deadline`, after which no call for this picture starts.
+        deadline: Time after which no call for this picture starts, in seconds on the clock `time.monotonic`.
     """
 
     jpeg: bytes
@@ -198,10 +198,15 @@ def to_tags(scored_names: Iterable[tuple[str, float]], source: str) -> dict[str,
 
 
 def key_pair(settings: ProviderSettings, key_variable: str, secret_variable: str) -> tuple[str, str]:
-    """Return both halves of the provider's key.
+    """Return both halves of the provider's key in plain text: `api_key` and `api_secret` of `settings`.
+
+    Args:
+        settings: Settings of the back end.
+        key_variable: Environment variable that should hold the first half; only the error message names it.
+        secret_variable: Environment variable that should hold the second half; only the error message names it.
 
     Raises:
-        SettingsError: a half is missing; the message names the environment variables that hold them.
+        SettingsError: a half is missing; the message names both variables.
     """
     if settings.api_key is None or settings.api_secret is None:
         raise SettingsError(f"The back end {settings.name} has no key: set {key_variable} and {secret_variable}.")
