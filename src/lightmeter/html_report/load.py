@@ -53,7 +53,7 @@ MAX_TAGS: Final = 20
 """Maximum number of tags in the chart of tags, and of tags or labels with estimated shares."""
 
 MAX_GROUPS: Final = 24
-"""Most groups of palettes and costs, one for each value of a column. A column with more values is refused."""
+"""Maximum number of groups of palettes and costs, one for each value of a column. More values raise UsageError."""
 
 MAX_TABLE_ROWS: Final = 12
 """Maximum number of rows in a table of the report."""

@@ -131,7 +131,7 @@ class ReportItem(GalleryItem):
 
     Attributes:
         thumbnail: The thumbnail, or the reason why there is none.
-        problems: Messages of the pre-checks, warnings and errors, at most three.
+        problems: Messages of the warnings and errors of the pre-checks, at most three.
         worst_rating: The item's row in the result of the query `nsfw_review`. It has the `label` and the `source` (back
             end) of the item's highest NSFW severity. None if the item is not listed for review.
     """
@@ -188,8 +188,8 @@ class TableStatistics:
         is_written: Whether the run has tables.
         group_column: Column of `assets` that groups palettes and costs.
         tags: The most frequent tags, a row each, with the number of items.
-        palettes: Pairs of a value of `group_column` (None means null) and the main colors of the items with this value.
-            The first pair has the main colors of all items.
+        palettes: First the pair of the text `all` and the main colors of all items. Then, if there are several groups,
+            pairs of a value of `group_column` (None means null) and the main colors of the items with this value.
         group_costs: One row for each value of `group_column`: number of items, and credits.
         severities: Number of items by NSFW severity.
         coverage: Back end → table → number of items about which the table has rows from the back end.

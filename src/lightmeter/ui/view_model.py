@@ -43,13 +43,17 @@ class ViewModel(traitlets.HasTraits):
     _send_to_page: Callable[[dict[str, Any]], None] | None = None
 
     def connect(self, send_to_page: Callable[[dict[str, Any]], None]) -> None:
-        """Set the function that sends a message to the page. The function can be called from any thread."""
+        """Set the function that sends each event and each reply to the page. Its argument is a JSON-compatible dict.
+
+        The function must allow calls from any thread.
+        """
         self._send_to_page = send_to_page
 
     def emit(self, event: str, value: Any) -> None:
         """Send an event, such as a finished thumbnail, to the page. Do nothing if no page is connected.
 
-        `event` is the name of the event. `value` is its content, which is converted to JSON.
+        The message is `{"event": event, "value": value}`. `event` is the name of the event. `value` is its content,
+        which is converted to JSON.
         """
         if self._send_to_page is not None:
             self._send_to_page({"event": event, "value": to_jsonable_python(value, inf_nan_mode="null")})

@@ -1,4 +1,4 @@
-"""`lightmeter keys`: accounts of the service with their keys and credits."""
+"""`lightmeter keys`: manages the accounts of the service, their keys and credits."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def _run_while_reading(manifest: str, out: Path, wanted: Options, limits: StartL
 
 @contextmanager
 def _print_summary_on_error(out: Path, *, as_json: bool) -> Iterator[None]:
-    """If an error ends the `with` block, print a summary of the run in `out` as JSON before raising the error.
+    """If a `LightmeterError` ends the `with` block, print a summary of the run in `out` as JSON, then raise the error.
 
     Print nothing if `as_json` (option `--json`) is false, or if `out` holds no run yet.
     """

@@ -166,7 +166,7 @@ def _faults(ctx: click.Context, param: click.Parameter, value: str | None) -> Fa
 def _fault_help() -> str:
     """Return the help text about the failures that the option `--faults` injects.
 
-    A `\b` stops click from wrapping the lines after it.
+    The text begins with a backspace character, which stops click from wrapping the lines after it.
     """
     lines = [
         "\b",

@@ -1,4 +1,4 @@
-"""`lightmeter status` and `lightmeter statement`: the rows and the credits of a run."""
+"""`lightmeter status` and `lightmeter statement`: print the rows and the credits of a run."""
 
 from __future__ import annotations
 

@@ -119,7 +119,8 @@ class ExplorerView(ItemRequests):
                 means `selected` if any item is selected, and `filtered` if no item is selected.
 
         Raises:
-            UsageError: `which` or a filter is invalid.
+            UsageError: `which` is invalid, or the tables lack a column that a filter names.
+            pydantic.ValidationError: `filters` or `sort` has an unknown key or an invalid value.
         """
         if which not in {None, "filtered", "selected"}:
             raise UsageError(f"{which!r} is neither 'filtered' nor 'selected'.")

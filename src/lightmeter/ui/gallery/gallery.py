@@ -119,7 +119,7 @@ class Gallery:
         """Find the items that match the filters, sort them, and set `shown`.
 
         Raises:
-            UsageError: The tables lack a column that `filters` or `sort` names.
+            UsageError: The tables lack a column that `filters` or `sort` names, or `sort.by` is not a known sort key.
             TablesError: A file of the tables is broken.
         """
         if self._columns is None or parts_version(self._folder) != self._version:
@@ -233,7 +233,8 @@ class Gallery:
     def facets(self) -> dict[str, Any]:
         """Return for each facet (property to filter by) the values to choose from, each with a number of items.
 
-        A number counts the items that have the value and match the filters of all other facets. The result has the keys
+        Such a value is a dict with `value` and `items`, the number of items that have the value and match the filters
+        of all other facets. The result has the keys
 
         - `tags`: the 12 most frequent tags that are not chosen, then the chosen tags;
         - `different_tags`: the number of different tags of the items that match the filters of all other facets;

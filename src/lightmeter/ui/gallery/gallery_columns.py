@@ -301,7 +301,8 @@ _WITH_SOURCES: Final = "LEFT JOIN lm_sources USING (source)"
 class _FactReader:
     """Reads the tables of results (`tags`, `colors`, `nsfw`, …), and notes which back ends gave results for which item.
 
-    Items are found by the 64-bit hashes of their ids, which need a third of the memory of the ids.
+    Items are found by the 64-bit hashes of their ids, which need a third of the memory of the ids. `item_hashes` has
+    them in the order of the manifest.
     """
 
     def __init__(self, session: QuerySession, item_hashes: NDArray[np.uint64], sources: Any) -> None:
@@ -352,7 +353,7 @@ class _FactReader:
         return keys[:used]
 
     def severities(self) -> NDArray[np.float64]:
-        """Read the NSFW ratings, and return the highest severity of each item; NaN for an item without a rating."""
+        """Return the highest NSFW severity (0 to 1) of each item in the order of the manifest, or NaN if unrated."""
         highest = np.full(len(self._order), np.nan)
         for is_known, positions, column in self._facts("nsfw", "coalesce(severity, 'nan'::DOUBLE)"):
             np.fmax.at(highest, positions[is_known], _numbers(column, np.float64)[is_known])

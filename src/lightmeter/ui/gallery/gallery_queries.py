@@ -1,4 +1,4 @@
-"""Filters and sort keys of the gallery, and SQL queries for them over the tables of a run. No I/O."""
+"""Defines the filters and sort keys of the gallery, and builds SQL queries for them over a run's tables. No I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saved views of the gallery: filters and order under a name. A small file in the run's folder keeps all views."""
+"""Stores the saved views of the gallery (filters and order under a name) in one small file in the run's folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ItemRequests`: thumbnails, enlarged pictures and details of single items, for the widgets that show pictures."""
+"""`ItemRequests`, the base class of view-models that send thumbnails, pictures and details of items to a page."""
 
 from __future__ import annotations
 

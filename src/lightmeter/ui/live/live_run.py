@@ -17,14 +17,14 @@ class LiveRunView(ViewModel):
     The run may be in progress, also in another process, or ended.
 
     Attributes:
-        snapshot: What the page shows; it changes at most once a second. The value of its key `error` is None, or a dict
-            with `message` and `hint` if the journal cannot be read.
+        snapshot: The latest `run_snapshot.Snapshot`; it changes at most once a second. Its key `error` is None, or a
+            dict with `message` and `hint` if the journal cannot be read. The other keys then keep their values.
     """
 
     snapshot = traitlets.Dict().tag(sync=True)
 
     def __init__(self, run: RunMonitor | Path | str) -> None:
-        """Create the live page of a run. `run` is the run's folder, or a `RunMonitor` that reads the run already."""
+        """Create the live page of a run. `run` is the run's folder, or a `RunMonitor` that pages can share."""
         super().__init__()
         monitor = run if isinstance(run, RunMonitor) else RunMonitor(Path(run))
         self._unsubscribe = monitor.subscribe(self._show)

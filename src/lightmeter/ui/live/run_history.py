@@ -22,11 +22,11 @@ class RecentRates:
     """Rates over the last minute, or over the time since the first request if this time is shorter.
 
     Attributes:
-        seconds: Length of the time over which all rates are measured, in seconds.
+        seconds: Length of this time in seconds, 1 to 60.
         sent: Requests sent, per second.
         throttled: Requests refused because of the service's rate limit, per second.
         rows: Rows whose request was charged, per second.
-        answered: Number of requests charged in the whole time, not per second.
+        answered: Number of requests charged in these `seconds`, not per second.
     """
 
     seconds: float
@@ -70,14 +70,14 @@ class RunHistory:
         self._merge_intervals()
 
     def set_recent(self, seconds: Iterable[Activity]) -> None:
-        """Set the activity in each second of the last minute, for the recent rates only.
+        """Set the activity in each second of the last minute, oldest first, for the recent rates only.
 
         The history of credits and rows does not change, because it contains this activity already.
         """
         self._recent = deque(seconds)
 
     def add(self, seconds: Iterable[Activity]) -> None:
-        """Add the activity in further seconds. The history must not contain it yet."""
+        """Add the activity in further seconds, oldest first. The history must not contain it yet."""
         for each in seconds:
             self.sent += each.sent
             self._recent.append(each)

@@ -55,7 +55,11 @@ class _RowSums:
     A scan takes 0.2 s for a million rows, so that these values are read less often than the others.
 
     Attributes:
-        pace: What the run has learned about the service's rate limit, as stored in the journal.
+        header: The values that describe the run as a whole.
+        counts: Number of rows by status.
+        reasons: A dict with the fields of `ProblemReason` for each reason, most frequent first.
+        pace: The rate limit that the run has learned, as `AdaptiveLimiter.state` returns it; empty if none is known.
+        tables: Names of the tables that have files.
         read_at_s: When the values were read, in seconds of the monotonic clock.
         cost_s: Duration of the scan in seconds.
     """
@@ -82,6 +86,10 @@ class _Requests:
         last_at: Time of the latest change of any request's state, in seconds since the epoch; None without a change.
         paid: Credits that the run has paid.
         held: Credits reserved for requests whose charge is not known.
+        open: Numbers of the requests for which credits are reserved, by state; without the state `written_off`.
+        doubt: Totals of the requests whose answer or charge is missing.
+        waiting: Number of requests that the service has accepted and not answered.
+        deadlines: The first `MAX_DEADLINES` of these requests, oldest first.
     """
 
     started_at: float | None = None

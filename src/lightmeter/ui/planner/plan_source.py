@@ -1,4 +1,4 @@
-"""Makes plans for the planner's page, and finds how many credits a run of a plan may spend."""
+"""`PlanSource`, which makes plans for the planner's page, and functions for a run's spend limit and account balance."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _can_run(folder: Path, plan: Plan) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SpendLimit:
-    """The credits that a run may spend. The user accepts this limit by clicking the button that starts the run.
+    """The limit on the credits of a run. The user accepts it by clicking the button that starts the run.
 
     Attributes:
         credits: Maximum number of credits that the run will spend from now on.
@@ -150,9 +150,11 @@ class SpendLimit:
 
 
 def spend_limit(plan: Plan, out: Path) -> SpendLimit | None:
-    """Return the maximum number of credits that a run of `plan` in the folder `out` may spend.
+    """Return the limit on the credits of a run of `plan` in the folder `out`.
 
-    Return None if there is no maximum, because the plan has no budget and its price has no upper bound.
+    It is the plan's budget or the upper end of its price, whichever is lower. If `out` has the run already, what the
+    run has paid or reserved is subtracted, and the price of the unsent rows is a limit too. Return None if there is no
+    limit, because the plan has no budget and its price has no upper end.
 
     Raises:
         JournalError: The journal in `out` cannot be read.

@@ -68,15 +68,15 @@ class PlannerView(ViewModel):
         planned: The most recent plan; None before the first plan.
         result: The most recent run; None before the first run has ended.
         state: Whether the planner is idle, planning, running or stopping.
-        may_spend: Whether the page has the button that starts a run and so spends credits.
+        may_spend: Whether the planner may start a run, which spends credits. If false, the page never has the button.
         form: The values of the form; `set_form` changes some of them.
         consent: Whether to run a plan that has risks, such as videos without a frame limit.
         column: Manifest column by whose values the page splits the price; empty for no column.
-        choices: What the form offers.
+        choices: The features, back ends (with prices) and roles that the form offers.
         columns: Names from which the user can choose `column`.
         price: The price for the options in the form, or why they are invalid.
         plan_facts: Number of rows of the plan by status, and why rows would not be sent.
-        offer: The credits that the button names, and the command line of the plan; empty without a button.
+        offer: Price, spend limit, balance and command line of the plan; empty after a change of the form or a start.
         progress: How far planning or the run has come; empty while neither is in progress.
         chart: The credits of the run over time, with a forecast.
         outcome: How the most recent plan or run ended: rows, credits and tables, or an error.
@@ -156,13 +156,13 @@ class PlannerView(ViewModel):
         """The options that the values of the form stand for.
 
         Raises:
-            SettingsError: A value is not allowed; the message names it.
+            SettingsError or pydantic.ValidationError: A value or name is not allowed; the message names it.
             UsageError: No feature or back end is ticked.
         """
         return form_options(self._initial, self._choices, FormValues.model_validate(self.form))
 
     def set_form(self, **values: Any) -> None:
-        """Change values of the form: `planner.set_form(budget=500, max_frames=2)`."""
+        """Change values of the form, named as the fields of `FormValues`: `set_form(budget=500, max_frames=2)`."""
         self.form = {**self.form, **values}
 
     def plan(self) -> Future[Plan]:
@@ -222,11 +222,11 @@ class PlannerView(ViewModel):
 
     @request
     def spend(self, max_credits: int) -> None:
-        """Run the plan whose price the page offers; `max_credits` is the number on the button that was clicked.
+        """Run the most recent plan; `max_credits` is the number of credits on the button that was clicked.
 
         Raises:
-            UsageError: The form has changed since the price was shown, `max_credits` is not the price of the offer,
-                the user has not agreed to the plan's risks, or the planner is busy or may not spend.
+            UsageError: The form has changed since the button was shown, `max_credits` is not the button's number, the
+                user has not agreed to the plan's risks, or the planner is busy or may not spend.
         """
         self._must_be_able_to_spend()
         with self._lock:
@@ -285,9 +285,9 @@ class PlannerView(ViewModel):
                 self.state = PlannerState.IDLE
 
     async def _plan_job(self, stop: asyncio.Event, options: Options, *, read_again: bool) -> Plan:
-        """Make a plan and, if the form has not changed meanwhile, show the button that starts a run; spend nothing.
+        """Make a plan and return it; if the form has not changed meanwhile, also set `offer`. This spends nothing.
 
-        Stop when `stop` is set. With `read_again`, read the manifest even if the rows of an earlier plan fit.
+        Raise Interrupted when `stop` is set. With `read_again`, read the manifest even if rows of an earlier plan fit.
         """
         plan = await cancel_on_stop(stop, self._plan(options, read_again=read_again))
         limit = await asyncio.to_thread(spend_limit, plan, self.out)

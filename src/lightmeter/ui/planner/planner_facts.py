@@ -1,4 +1,4 @@
-"""What the planner's page shows of a plan, of the progress of a run, and of its outcome, as JSON-compatible objects."""
+"""Converts a plan, the progress of a run and its outcome to JSON-compatible objects for the planner's page."""
 
 from __future__ import annotations
 

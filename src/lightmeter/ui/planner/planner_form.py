@@ -1,4 +1,4 @@
-"""The values of the planner's form, the choices that the form offers, and the conversion of values to run options."""
+"""Holds the values of the planner's form and the choices that it offers, and converts the values to run options."""
 
 from __future__ import annotations
 

@@ -58,7 +58,10 @@ class BudgetStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PriceComponent:
-    """The price of one feature of one back end, for one image or video frame. `price_milli` is not yet rounded."""
+    """The price of one feature of one back end, for one image or video frame.
+
+    `price_milli` is in millicredits (1/1000 credit). It is not rounded up to whole credits.
+    """
 
     backend: str
     feature: str
@@ -72,7 +75,7 @@ class PriceQuote:
     Attributes:
         parts: Price of an image or video frame, by back end and feature.
         price_milli: Sum of `parts` in millicredits, before rounding.
-        charged: Maximum charge for an image or video frame, in whole credits.
+        charged: Maximum charge for an image or video frame in whole credits, without `retry_milli`.
         least_charged_milli: Minimum number of millicredits that an image or frame adds to a charge. It is below the
             value of `charged` if the service rounds up the sum of each request instead of the price of each image.
         retry_milli: Millicredits to repeat the user's question (`--ask`) about an image or frame after an invalid

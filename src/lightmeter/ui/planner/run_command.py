@@ -1,4 +1,4 @@
-"""The command line `lightmeter run …` for the options in the planner's form."""
+"""Builds the command line `lightmeter run …` for the options in the planner's form."""
 
 from __future__ import annotations
 

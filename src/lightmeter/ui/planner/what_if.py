@@ -167,7 +167,7 @@ class PlannedPrices:
                 yield {"budget": budget, "is_current": budget == chosen, "rows": paid, "of": rows.high}
 
     def _affordable(self, options: Options, quote: PriceQuote, rows: RowRange, *, guess: bool) -> dict[str, Any] | None:
-        """Return, for the page, how many rows the budget in `options` pays for; None without a budget or a price.
+        """Return how many rows the budget in `options` pays for, as `range_json` does; None without budget or price.
 
         Args:
             options: The options in the form, with the budget.
@@ -195,9 +195,10 @@ class PlannedPrices:
 
     @staticmethod
     def _affordable_share(budget: int, quote: PriceQuote, rows: RowRange) -> dict[str, Any] | None:
-        """Estimate how many rows `budget` (in credits) pays for, as if all rows cost the same; None without a price.
+        """Estimate how many rows `budget` (in credits) pays for, as if all rows cost the same.
 
-        `rows` is the number of rows that the run would pay for without a budget, and `quote` their price.
+        Return a dict as `range_json` does, or None if the price is not known or may be 0. `rows` is the number of rows
+        that the run would pay for without a budget, and `quote` their price.
         """
         price = quote.credits
         if price is None or not price.low:

@@ -1,4 +1,4 @@
-"""The queue of a review, in memory: NSFW ratings of all items as arrays, and the choice and order of items to decide.
+"""`ReviewQueue`: keeps the NSFW ratings of all items as arrays, and selects and sorts the items to decide about.
 
 Ratings and thresholds are kept as whole per cents. The ratings of a million items by three back ends take 3 MB, and to
 select and sort the items takes milliseconds. No query is needed when the user moves a threshold.
@@ -147,7 +147,7 @@ class ReviewQueue:
         - `disputed`: number of items that at least one back end flags, and another rated but does not flag.
         - `pairs`: a list with a dict for each pair of back ends. Its keys are the back ends `one` and `other`, and
           numbers of items: `items` (rated by both), `both` (flagged by both), `only_one` and `only_other` (rated by
-          both, flagged by only one of them). `kappa` is Cohen's kappa.
+          both, flagged by only one of them). `kappa` is Cohen's kappa, None if undefined.
         """
         return {"flagged": int(self._flagged.sum()), "disputed": int(self._disputed.sum()), "pairs": self._pairs()}
 
