@@ -1,4 +1,4 @@
-"""Confidence intervals for a share that is estimated from a random or a stratified sample. Pure.
+"""Estimates a share and its confidence interval from a random or a stratified sample. Pure.
 
 Source: the score interval of E. B. Wilson, "Probable inference, the law of succession, and statistical inference",
 1927; L. D. Brown, T. T. Cai and A. DasGupta, "Interval estimation for a binomial proportion", 2001, recommend it. For a

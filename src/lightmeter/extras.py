@@ -9,7 +9,7 @@ from lightmeter.errors import SettingsError
 
 
 def import_extra(module: str, extra: str, feature: str) -> Any:
-    """Import a module of an optional dependency.
+    """Import a module of an optional dependency, and return it.
 
     Args:
         module: Dotted name of the module, or of a module of lightmeter that imports it.

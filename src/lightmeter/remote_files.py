@@ -1,4 +1,4 @@
-"""File systems of URIs: `s3://`, `gs://`, `az://`, `hf://` and the others that Arrow knows.
+"""Opens the file systems of URIs: `s3://`, `gs://`, `az://`, `hf://` and the others that Arrow knows.
 
 A URI may hold a secret key: show it only through `lightmeter.redaction.mask_credentials`.
 """

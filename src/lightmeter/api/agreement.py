@@ -1,4 +1,4 @@
-"""Agreement of the back ends of a run, and the answers that would be lost without a certain back end.
+"""Measures how far the back ends of a run agree, and how many answers would be lost without one of them.
 
 An answer is a tag, a brand, a color name, the fact that a picture shows a face, or the fact that a picture is unsafe
 (an NSFW severity at or above a threshold). A video counts as one item, with the answers about all its frames. An item
@@ -75,7 +75,8 @@ looked AS (
 """
 """SQL for two bit sets of back ends.
 
-`looked` has the back ends that answered an item, `givers` those that gave one certain answer about the item.
+In the subquery `looked`, the column `looked` has the back ends that analyzed an item without an error. In the subquery
+`kept`, which has a row for each item and answer, the column `givers` has the back ends that gave this answer.
 """
 
 _RATED: Final = """AND EXISTS (
@@ -132,16 +133,18 @@ _LOSS_TYPES: Final[dict[str, pa.DataType]] = {
 class PairAgreement:
     """How often two back ends give the same answers about the same items.
 
+    An answer is a tag, a brand, a color name, "shows a face" or "is unsafe". "Shows no face" and "is safe" are not.
+
     Attributes:
         feature: The feature, such as `tags`.
         one: A back end.
         other: The other back end.
-        items: Number of items that both answered.
-        both_say: Number of answers that both gave. An answer about two items counts twice.
-        only_one: Number of answers that `one` gave and `other` did not.
-        only_other: Number of answers that `other` gave and `one` did not.
+        items: Number of items that both back ends analyzed without an error and, for `nsfw`, rated.
+        both_say: Number of answers that both gave about the same item. A tag of two items counts twice.
+        only_one: Number of answers that `one` gave about an item and `other` did not.
+        only_other: Number of answers that `other` gave about an item and `one` did not.
         agreement: Mean of the Jaccard overlap of their answers over the items, 0 to 1. For a yes-or-no feature (`nsfw`,
-            `faces`), this is the share of items with equal answers.
+            `faces`), this is the share of items about which both back ends gave the answer, or neither did.
         kappa: Cohen's kappa of a yes-or-no feature; None for other features, and where kappa is undefined.
     """
 
@@ -163,8 +166,8 @@ class DroppedFeature:
     Attributes:
         backend: The back end.
         feature: The feature, such as `tags`.
-        items: Number of items that this back end answered.
-        answers: Number of answers that this back end gave. An answer about two items counts twice.
+        items: Number of items that this back end analyzed without an error and, for `nsfw`, rated.
+        answers: Number of answers, as in `PairAgreement`, that this back end gave. A tag of two items counts twice.
         lost_answers: Number of these answers that no other back end gave about the same item.
         lost_items: Number of items about which only this back end gave any answer.
         list_price_credits: The planned price of this feature of the back end for all pictures of the run, in credits
@@ -208,7 +211,7 @@ class Agreement:
 
     Attributes:
         pairs: One object for each feature and pair of back ends.
-        losses: One object for each feature and back end that answered an item or was paid for, sorted by
+        losses: One object for each feature and back end that analyzed an item or was paid for, sorted by
             `saved_credits_per_lost_answer`, largest first.
         unknown_credits: Why it is unknown how many credits dropping a back end would save, as a part of a sentence;
             None if the savings are known.

@@ -86,12 +86,12 @@ def _print(line: dict[str, Any]) -> None:
 def _steps(request: dict[str, Any], stop: asyncio.Event) -> AsyncGenerator[Progress | Run]:
     """Return a generator that sends the rows of a run: it yields progress, and at last the run.
 
-    If `request` names a manifest, it is read and planned while its rows are sent. Otherwise the rows are planned
-    already.
+    If `request` has a manifest (`source`), it is read and planned while its rows are sent. Otherwise the rows are
+    planned already.
 
     Args:
-        request: The JSON object that the parent process sent: folder, options, key, and perhaps a manifest.
-        stop: An event; once it is set, no more rows are sent.
+        request: The JSON object that the parent process sent; `_send` describes it.
+        stop: An event; once it is set, no more rows are sent, and the generator yields the run and ends.
     """
     given = {"base_url": request["base_url"]} if request["base_url"] else {}
     if request["api_key"] is not None:
@@ -106,7 +106,9 @@ def _steps(request: dict[str, Any], stop: asyncio.Event) -> AsyncGenerator[Progr
 async def _send(request: dict[str, Any]) -> LightmeterError | None:
     """Send the rows of a run until all are done, standard input ends, or a signal comes; print progress meanwhile.
 
-    `request` is the JSON object that the parent process sent: folder, options and key.
+    `request` is the JSON object that the parent process sent. Its keys are `out` (the output folder), `shard_rows`,
+    `source` (a manifest, or None), `options` (those of the run of `source`, else None), and `api_key` and `base_url`
+    (None means those of the settings that this process reads).
 
     Return the error that stopped the run early, or None.
     """
@@ -141,6 +143,8 @@ async def _send(request: dict[str, Any]) -> LightmeterError | None:
 
 def _progress_line(shards: _Shards, step: Progress, most: int | None) -> dict[str, Any]:
     """Return the JSON object that tells the parent process how far the run is.
+
+    Its keys are `rows` (planned so far), `share_done` (0 to 1), `planning`, `paid` and `finished_shards`.
 
     Args:
         shards: Knows the shards of the run. The numbers of those that finished since the last call go into the object.

@@ -59,7 +59,9 @@ class StartLimits:
 
 
 def merged_options(folder: Path, header: RunHeader, wanted: Options) -> Options:
-    """Return the options of the run in `folder`, as stored in its `header`, with the changes in `wanted`.
+    """Return the options `wanted` for the run in `folder`, whose `header` has its options so far.
+
+    If `wanted` has no `prices` or no `skip`, the run keeps its own.
 
     Raises:
         SettingsError: `wanted` changes an option that must stay the same between two starts of a run.
@@ -78,7 +80,8 @@ async def stream_folder(
         folder: The output folder of the run.
         options: The options of the run.
         limits: Which rows to send, and other arguments that hold only for this start of the run.
-        stop: An event: once it is set, the run stops early. None means that nothing stops it.
+        stop: An event: once it is set, the run stops early, and is still yielded at the end. Its `stopped_by`
+            is then `Interrupted` if rows are left. None means that nothing stops the run.
         settings: The user's settings.
     """
     async with aclosing(
@@ -118,7 +121,8 @@ async def settle_former_run(
     Args:
         plan: The plan of the next run. Nothing is done if the run in `folder` has the same manifest.
         folder: The output folder.
-        stop: An event: once it is set, this function ends early. None means that nothing stops it.
+        stop: An event: once it is set, the generator ends early, without an error, and some answers or costs stay
+            unknown. None means that nothing stops it.
         settings: The user's settings.
         accept_journal: Whether to continue a journal that is a copy or a restored backup.
     """

@@ -335,7 +335,8 @@ async def stream_run(
     """Run a plan as `run` does: yield progress, and at the end the run.
 
     To stop early, set `stop`, close the generator, leave its loop with `break`, or let `asyncio.run` end the event
-    loop. After that, no more requests are sent, but the answers to the requests in flight are awaited and stored.
+    loop. After that, no more requests are sent, but the answers to the requests in flight are awaited and stored. After
+    `stop`, the run is still yielded at the end; its `stopped_by` is `Interrupted` if rows are left.
 
     Args:
         plan: The plan.

@@ -34,7 +34,7 @@ class SendingProcess:
 
     Attributes:
         shard_rows: Number of rows of each shard.
-        rows: Number of rows of the run, as far as known.
+        rows: Number of rows of the run that are known to be planned; 0 before any is known.
         share_done: Share of the run's rows, 0 to 1, that have a final status.
         planning: Whether the run may get more rows, because the manifest is still being read.
         paid: Credits that the whole run has paid.
@@ -61,7 +61,7 @@ class SendingProcess:
         return self._process.pid
 
     def is_finished(self, first: int, last: int) -> bool:
-        """Return whether all rows from `first` to `last` have a final status.
+        """Return whether the process has reported as finished all shards that contain the rows `first` to `last`.
 
         Both numbers are included, and count from 0 in the order of sending.
         """
@@ -78,9 +78,9 @@ class SendingProcess:
         return first < self.rows
 
     async def wait_until_finished(self, first: int, last: int) -> bool:
-        """Wait until the rows from `first` to `last` (both included) have a final status.
+        """Wait until `is_finished` is true for the rows from `first` to `last`; return True.
 
-        Return False if the process ends before they have one.
+        Return False if the process ends before.
         """
         while not self.ended and not self.is_finished(first, last):
             await self.wait_for_change()

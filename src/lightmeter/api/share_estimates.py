@@ -1,4 +1,4 @@
-"""Shares of tags and of NSFW content in the whole manifest, estimated from the rows that a run has paid for.
+"""Estimates the shares of tags and of NSFW content in the whole manifest from the rows that a run has paid for.
 
 The population is the images and videos that can be analyzed; skipped rows and duplicates do not count. If rows were
 chosen at random or by strata, each share has a 95 % confidence interval: see `lightmeter.confidence_intervals`. If they

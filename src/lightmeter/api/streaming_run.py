@@ -1,4 +1,4 @@
-"""Runs that send rows while their manifest is still being read and checked (`--stream`), within a budget."""
+"""Starts and continues runs that send rows while their manifest is still being read and checked (`--stream`)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def stream_manifest(
         folder: The output folder.
         options: The options of the run, with a budget.
         limits: Arguments that hold only for this start of the run, and are not stored.
-        stop: An event: once it is set, the run stops early.
+        stop: An event that stops the run early, as for `lightmeter.api.run_steps.stream_folder`.
         settings: The user's settings.
 
     Raises:
@@ -119,7 +119,7 @@ async def continue_streaming_run(
         folder: The output folder.
         options: The options of the run.
         limits: Arguments that hold only for this start of the run, and are not stored.
-        stop: An event: once it is set, the run stops early.
+        stop: An event that stops the run early, as for `lightmeter.api.run_steps.stream_folder`.
         settings: The user's settings.
 
     Raises:

@@ -31,7 +31,11 @@ _MEMBER_BYTES: Final = 512
 
 
 class SharedLimitMember:
-    """Exchanges learned rate limits, by small files, between this process and others that use the same API key."""
+    """Exchanges learned rate limits, by small files, between this process and others that use the same API key.
+
+    Args:
+        folder: The existing folder of these files, which all processes with this service and API key use.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

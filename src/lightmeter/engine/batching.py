@@ -97,7 +97,7 @@ class NameReliability(StrEnum):
     UNKNOWN = "unknown"
     """No answer has shown anything yet."""
     SINGLES_IDENTIFY = "singles_identify"
-    """Answers to requests with one image named this image as it was named in the request."""
+    """An answer to a request with one image named this image as it was named in the request."""
     BATCHES_IDENTIFY = "batches_identify"
     """An answer to a batch named each image as it was named in the request."""
     DO_NOT_IDENTIFY = "do_not_identify"
@@ -110,7 +110,10 @@ _TRANSITIONS: Final[dict[tuple[NameReliability, bool, bool], NameReliability]] =
     (NameReliability.UNKNOWN, True, True): NameReliability.BATCHES_IDENTIFY,
     (NameReliability.SINGLES_IDENTIFY, True, True): NameReliability.BATCHES_IDENTIFY,
 }
-"""State changes after an answer. A combination that is not in this table changes nothing."""
+"""(State before an answer, the answer is of a batch, all its names identify their images) → state after the answer.
+
+A combination that is not in this table changes nothing.
+"""
 
 
 class NameReliabilityTracker:

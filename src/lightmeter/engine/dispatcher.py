@@ -271,11 +271,12 @@ class Dispatcher:
         self._run_state.mark_over_caps(len(rows))
 
     def _must_leave_alone(self, batch: Batch) -> bool:
-        """Whether a batch may be sent only while no other request is in flight.
+        """Whether a batch must be the only request in flight.
 
-        If the answer to such a batch is lost, the balance of the account proves whether the batch was charged. A batch
-        must be alone if its price must be learned, if the budget pays for few more requests, or if requests without an
-        answer may have cost `MAX_UNRESOLVED_SHARE` of the budget. With the option `careful`, each batch must be alone.
+        If the answer to such a batch is lost, the balance of the account proves whether the batch was charged. With the
+        option `careful`, the result is always true. Otherwise it is false for the embedded service. For another
+        service, it is true if the price of the batch must be learned, if the budget pays for few more requests, or if
+        requests without an answer may have cost `MAX_UNRESOLVED_SHARE` of the budget.
         """
         state = self._run_state
         if self._session.endpoint.embedded:  # it honors idempotency keys, and its prices are known

@@ -148,9 +148,9 @@ class Engine:
         return 0 if self.run_state.cannot_poll else await self.reconciler.resolve()
 
     async def _wait_for_polls(self) -> None:
-        """Wait until no answer is polled for any more, or polling must stop (`RunState.cannot_poll`).
+        """Wait until no answer is polled for any more, or until waiting cannot help (`RunState.cannot_poll`).
 
-        If an internal error stopped the run, such as a full disk, raise it then.
+        Return in both cases; but if an internal error stopped the run, such as a full disk, raise it then.
         """
         while self.run_state.polls_outstanding and not self.run_state.cannot_poll:
             await self.run_state.wait_for_change()

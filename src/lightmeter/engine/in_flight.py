@@ -16,7 +16,8 @@ class InFlightRequest:
     Attributes:
         submission_id: The id of the request in the journal.
         hold: Credits reserved for the request.
-        rows: The rows of the request as (row number, expected asset name in the answer); empty if `is_retry`.
+        rows: The rows whose status the answer decides, as (row number, expected asset name in the answer). Empty if
+            `is_retry`: the row then has a status already.
         kinds: Media kind of each row: image, video, or None if unknown.
         max_images: Most images and video frames that the service can charge for; None if there is no upper bound.
         is_retry: Whether the request repeats the user's question (`--ask`) about a row whose answer was not valid.
@@ -31,7 +32,7 @@ class InFlightRequest:
 
     @property
     def seqs(self) -> list[int]:
-        """Numbers of the rows in the request; empty if `is_retry`."""
+        """The row numbers in `rows`, in the same order; empty if `is_retry`."""
         return [seq for seq, _ in self.rows]
 
 
@@ -47,8 +48,8 @@ class PolledRequest:
         resume_position: Position of the request (from 0) among those that an earlier process left, oldest first; None
             if this process sent the request.
         polls: Number of polls so far.
-        pending_s: Age of the request in seconds at the last poll that found it unfinished; 0 before such a poll.
-            Infinity for a request of an earlier process, until this process finds it unfinished.
+        pending_s: Age of the request in seconds at the last poll that did not bring its answer; 0 before such a poll.
+            For a request of an earlier process, infinity before such a poll by this process.
     """
 
     due_s: float

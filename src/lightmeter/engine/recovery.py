@@ -59,7 +59,10 @@ async def recover_open_submissions(session: Session, run_state: RunState, accoun
 
 
 async def _record_readable_answers(session: Session, accounting: Accounting) -> None:
-    """Record stored answers that an older version of lightmeter could not read and this version can."""
+    """Record charges and results from stored answers that an older version of lightmeter could not read.
+
+    Their requests are in doubt until then. Answers that this version cannot read either stay as they are.
+    """
     now = session.clock.now()
     with open_read_only(session.out) as db:
         stored = [(record, read_answer(db, record.submission_id)) for record in submissions_in(db, IN_DOUBT)]

@@ -50,7 +50,8 @@ class RunState:
             answers.
         waiting: A text that says what the run waits for, and for how long at most; None if the run does not wait.
         planning: Whether rows of the manifest are still being planned (`--stream`).
-        last_planned: Index of the last row that is planned and may be sent; used while `planning` is true.
+        last_planned: Place (from 0, in the order of sending) of the last row that is planned and may be sent; used
+            while `planning` is true.
         notes: Messages to the user about the run, one sentence each, in the order of events.
         stop_reason: Why no more requests may be sent; None while there is no reason, or if the user stopped the run.
         internal_error: An exception that the service did not cause, such as a full disk; None if there is none. It is
@@ -154,7 +155,7 @@ class RunState:
         self.planning = True
 
     def add_planned_rows(self, counts: Mapping[str, int], last: int) -> None:
-        """Add newly planned rows (`counts` is status → number); rows up to the index `last` may now be sent."""
+        """Add newly planned rows (`counts` is status → number); rows up to the place `last` may now be sent."""
         self.counts.update(counts)
         self.last_planned = last
         self.state_changed.set()
@@ -207,7 +208,7 @@ class RunState:
         self.held += credits_
 
     def release_hold(self, held: int, paid: int = 0) -> None:
-        """Remove `held` credits from those reserved in the journal; the service has charged `paid` credits instead."""
+        """Subtract a request's hold, `held`, from the total `held`; add its charge, `paid`, to the total `paid`."""
         self.held -= held
         self.paid += paid
         self.state_changed.set()

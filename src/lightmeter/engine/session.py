@@ -164,7 +164,8 @@ def changed_options(
 ) -> dict[str, Any]:
     """Return the new values of the options, by name, that differ from the options of the run in `out`.
 
-    All options returned may change between two starts of a run. If any other option differs, an error is raised.
+    All options returned may change between two starts of a run. If any other option differs, an error is raised. If
+    the new options have no `prices` or no `skip`, the run keeps its own: this counts as no difference.
 
     Args:
         out: The folder of the run.

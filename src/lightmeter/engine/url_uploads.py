@@ -161,6 +161,9 @@ def file_name_of(url: str) -> str:
 
 
 def free_failure_message(answer: Mapping[str, Any] | None) -> str | None:
-    """Return the error messages of an answer without results that cost nothing; None for any other answer."""
+    """Return the error messages of an answer, a JSON object, that has no results and cost nothing, as one text.
+
+    Return None for any other answer.
+    """
     wire = WireAnswer(answer or {})
     return wire.error_message or None if wire.is_free and not wire.assets else None

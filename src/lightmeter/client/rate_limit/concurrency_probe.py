@@ -14,13 +14,13 @@ _MIN_REORDER: Final = 2
 """Number of requests in flight from which on one request may overtake another on the network."""
 
 _EARLY_PROBES_S: Final = (0.5, 2.0)
-"""Seconds to wait before the first probe, and before the second one.
+"""Seconds to wait before probes while the service has rejected no probe, and after it has rejected one.
 
-They come early because the limit may really be a limit on the rate.
+These probes come early because the limit may really be a limit on the rate.
 """
 
 _FIRST_PROBE_S: Final = 15.0
-"""Seconds to wait before the third probe. The wait doubles with each further probe that is rejected."""
+"""Seconds to wait before probes after the service has rejected two. Each further rejected probe doubles the wait."""
 
 _LONGEST_PROBE_S: Final = 120.0
 """Most seconds to wait before a probe."""

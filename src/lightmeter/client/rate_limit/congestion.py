@@ -29,6 +29,8 @@ The previous baseline stays valid for as long again.
 class CongestionDetector:
     """Compares the mean latency of every 32 answers (a *round*) with the lowest such mean of the last minute or two.
 
+    In all methods `now` is the time in seconds on a monotonic clock.
+
     Attributes:
         latency_s: Smoothed latency of about the last five answers, in seconds.
         rate: Answers per second in the last round; 0 before the first one has ended.
@@ -56,7 +58,7 @@ class CongestionDetector:
         return self.slow_rounds > 1
 
     def on_answer(self, now: float, latency_s: float) -> bool:
-        """Count an answer that came at `now`; return True if it ends a round, so that a new mean latency is known."""
+        """Count an answer that came at `now`, `latency_s` seconds after its request; return True if it ends a round."""
         self.latency_s += 0.2 * (latency_s - self.latency_s)
         if self._round_began_at is None:
             self._round_began_at = now

@@ -61,8 +61,8 @@ _MIN_SHARE_CHANGE: Final = 0.05
 class AdaptiveLimiter:
     """Decides when the next request may be sent to a service. It learns the limits of the service from the answers.
 
-    In all methods `now` is the time in seconds on a monotonic clock, and `record` is what `on_sent` returned for the
-    request.
+    In all methods `now` and `until` are times in seconds on a monotonic clock, and `record` is what `on_sent` returned
+    for the request.
 
     Args:
         max_in_flight: Most requests in flight at the same time, 1 or more.
@@ -73,7 +73,7 @@ class AdaptiveLimiter:
         mode: What is limited: nothing, the number of requests in flight, or their rate (after rejections or slower
             answers).
         in_flight_limit: Most requests that may be in flight now, 1 or more; used while `concurrency_limit` is None.
-        rate_estimator: The learned limit on requests per second; None while it is unknown.
+        rate_estimator: Learns the limit on requests per second; None while no such limit is known.
         concurrency_limit: The most requests in flight that the service accepts; None while this is unknown.
     """
 
@@ -281,10 +281,7 @@ class AdaptiveLimiter:
         return True
 
     def _confirm_concurrency(self, now: float, record: SendRecord, known: int) -> bool:
-        """Return whether the limit `known` on requests in flight explains the rejection of a request (`record`).
-
-        If so, the limit may be lowered.
-        """
+        """Return whether the `known` limit on requests in flight explains a rejection; if so, perhaps lower it."""
         latency_s = max(_SHORTEST_WAIT_S, self.latency_s)
         limit = self._probe.on_rejected(now, record, known, self._rejection_rtt_s, latency_s)
         if limit is None:
@@ -352,7 +349,10 @@ class AdaptiveLimiter:
         return {}
 
     def warm_start(self, state: Mapping[str, float], now: float) -> None:
-        """Start with 0.7 of the limit in the `state` of an earlier run: other processes may use the same key now."""
+        """Start with 0.7 of the service's limit that an earlier run learned: other processes may use the key now.
+
+        `state` is what the method `state` returned in that run. If it is empty, nothing changes.
+        """
         sharers = max(1.0, state.get("sharers", 1.0)) / self._sharers
         if state.get("rate", 0) > 0:
             self._use_known_rate(_WARM_START * state["rate"] * sharers, now, congested=bool(state.get("crowded", 0)))

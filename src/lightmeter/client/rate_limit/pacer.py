@@ -24,7 +24,7 @@ class SendRecord:
 
     Attributes:
         number: How many requests were sent before this one.
-        sent_at: When the request was sent, in seconds on the caller's clock.
+        sent_at: When the request was sent, in seconds on a monotonic clock.
         episode: Number of rejections to which the limiter had reacted before the request was sent.
         probe_step: Step, from 0, of the test of higher rates during which the request was sent; -1 without a test.
         in_flight: How many requests were in flight before this one was sent.
@@ -62,8 +62,8 @@ class AcceptedCount:
 class RequestPacer:
     """Spaces requests evenly, `1 / rate` seconds apart (`rate` is in requests per second).
 
-    After a request that was sent late, the gap is shorter. In all methods `now` is the time in seconds on a monotonic
-    clock.
+    After a request that was sent late, the gap is shorter. In all methods `now` and `until` are times in seconds on a
+    monotonic clock.
     """
 
     def __init__(self) -> None:
@@ -83,14 +83,14 @@ class RequestPacer:
         self._held_until = until
 
     def on_rejected(self, now: float) -> None:
-        """Note a rejection at `now`. Short gaps may have caused it, so for 10 s `on_admitted` shortens gaps less."""
+        """Record that the service rejected a request at `now`; this limits what `on_admitted` does in the next 10 s."""
         self._rejected_at = now
 
     def on_admitted(self, now: float, rate: float | None) -> None:
         """Record that a request is sent at `now`; if it is at most 0.05 s late, the next gap is shortened by its delay.
 
-        For 10 s after a rejection, the limit of 0.05 s is lower. `rate` is the limit in requests per second; None means
-        no limit.
+        A short gap may cause a rejection. So after a rejection, delays are made up for only up to 0.005 s for each
+        second since then, until 0.05 s is reached. `rate` is the limit in requests per second; None means no limit.
         """
         due_at = now if rate is None else self._last_due_at + 1 / rate
         catch_up_s = min(_CATCH_UP_GROWTH * (now - self._rejected_at), _MAX_CATCH_UP_S)

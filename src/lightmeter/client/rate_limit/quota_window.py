@@ -28,6 +28,8 @@ _MIN_USED_PART: Final = 0.7
 class QuotaWindow:
     """A limit of `quota` requests in each fixed time window of `length_s` seconds, as inferred from rejections.
 
+    All times are in seconds on a monotonic clock; in all methods `now` is the present time.
+
     Args:
         first: Record of the request at which counting starts; it was sent after the start of a time window.
         not_accepted: How many requests, from `first` on, were not accepted so far.
@@ -107,7 +109,7 @@ class QuotaWindow:
     def next_reset_at(self, now: float, blocked_since: float) -> float | None:
         """Return the earliest time at which the quota may be renewed; None while no renewal has been observed.
 
-        The service has rejected every request from the time `blocked_since` to `now`. All times are of the same clock.
+        The service has rejected every request from the time `blocked_since` to `now`.
         """
         if not self._reset_observed:
             return None

@@ -97,7 +97,7 @@ _CHANGED_BELOW: Final = 0.9
 class RateEstimator:
     """Estimates how many requests per second a service accepts, from its rejections or slower answers.
 
-    In all methods `now` is the time in seconds on a monotonic clock.
+    All times are in seconds on a monotonic clock; in all methods `now` is the present time.
 
     Args:
         rate: First estimate, in requests per second.
@@ -292,10 +292,12 @@ class RateEstimator:
             self._bucket_size = 0.0  # the limit is another one, or its fall looked like the end of a burst
 
     def _fall_back(self, measured: float) -> None:
-        """Lower an estimate that a test of higher rates has set too high: go back to a rate from before the test.
+        """Lower an estimate that a test of higher rates has set too high.
 
-        `measured` is the number of requests per second that were accepted after the test, 0 if it was not measured. The
-        estimate does not fall below `measured`.
+        `measured` is the number of requests per second that were accepted after the test, 0 if it was not measured. If
+        it was measured, the estimate falls to it, but not below the rate before the test. Otherwise the estimate falls
+        to the last of `_fallback_rates`: the highest rate accepted in the test, if the test got far and the estimate
+        has not fallen to this rate before; else the rate before the test.
         """
         least = self._fallback_rates[0] if measured else self._fallback_rates.pop()
         self.rate = max(_MIN_RATE, min(self.rate, max(least, measured)))
