@@ -140,16 +140,16 @@ _ParsedByFrameAndSource = dict[tuple[int | None, str | None], list[tuple[Descrip
 
 
 def _retried(ask: Ask, retry: _Retry) -> tuple[_ParsedByFrameAndSource, str]:
-    """Parse the answer to the second request about an item. Nothing is sent.
+    """Parse the stored answer to the second request for an item, which repeated the user's question.
 
     Args:
-        ask: The user's question (`--ask`), which the second request repeated.
-        retry: What the journal says about the second request, or why there was no second request.
+        ask: The user's question (`--ask`).
+        retry: What the journal says about the second request, or why there was none.
 
     Returns:
-        (texts, sentence). `texts` has the texts of the second answer, each with its parsed values, by (frame, back
-        end); it is empty without a second answer. `sentence` says what happened to the second request. The caller adds
-        it to the error of each invalid text of the first answer for which the second answer has no text.
+        (found, sentence). `found` maps (frame, back end) to the descriptions in the second answer, each with its values
+        or its error; it is empty without a second answer. `sentence` says what became of the second request, for the
+        error of each invalid text that `found` does not replace.
     """
     if not retry.wanted or retry.state is None:
         reason = _NOT_SENT.get(retry.reason, retry.reason)

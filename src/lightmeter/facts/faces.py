@@ -82,9 +82,9 @@ def _values(fields: dict[str, Any]) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=1024)
 def _normalized_keys(keys: tuple[str, ...]) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Return the field names `keys` in lower case without underscores, and the topics of these fields. Cached.
+    """Return the field names of a face in lower case without underscores, and what these fields are about. Cached.
 
-    The topics are those of `age`, `gender`, `emotion` and `box` that the name of at least one field shows.
+    The second value has `age`, `gender`, `emotion` or `box` if at least one name shows that its field is about that.
     """
     names = tuple(key.replace("_", "").casefold() for key in keys)
     topics = {topic for topic in ("age", "gender", "emotion") for name in names if name.startswith(topic)}
@@ -112,11 +112,13 @@ def _first(face: dict[str, Any], names: tuple[str, ...]) -> Any:
 def _box(face: dict[str, Any], fields: dict[str, Any], *, boxed: bool) -> tuple[float | None, ...]:
     """Return left, top, width and height of a face, in the unit of the answer (pixels, or 0 to 1).
 
-    They are read from fields such as `width`, which the face has only if `boxed` is true. If a side is missing there,
-    all four are computed from the corners of the face. Without corners, missing sides are None.
+    They are read from the fields of a box, such as `width`. If one of the four is missing, all four are computed from
+    the corners of the face. Without corners, the missing ones are None.
 
-    `fields` are the face's fields as in the answer; `face` has the same fields, with names in lower case without
-    underscores.
+    Args:
+        face: The fields of the face, with names in lower case without underscores.
+        fields: The same fields as in the answer.
+        boxed: Whether the face has fields of a box; if false, only the corners are read.
     """
     found: tuple[float | None, ...] = (None,) * len(_SIDES)
     if boxed:

@@ -44,7 +44,8 @@ class AnswerContext(NamedTuple):
     Attributes:
         run_id: Id of the run that sent the request.
         request_id: The service's id of the request. If None, the id that the answer states is stored.
-        role: Persona that the request asked to write descriptions. If None, the one that the answer states is stored.
+        role: Persona, such as `critic`, that the request named as the author of descriptions. If None, the one that the
+            answer states is stored.
         language: Language that the request asked for in descriptions. If None, the one that the answer states is
             stored.
     """

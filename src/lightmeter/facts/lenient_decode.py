@@ -160,10 +160,11 @@ def _fields(table: str, literal: Any) -> dict[str, Any]:
 
 
 def to_float(value: Any) -> float | None:
-    """Return `value` as a float if it is a finite number; None for anything else, booleans included.
+    """Return the JSON value `value` as a finite float; None if it is not a finite number.
 
-    A text such as `0.5` is also a number: it has a decimal point and no thousands separators. The number in a text such
-    as `50 %` is divided by 100.
+    A text is a number if it has a decimal point (or none) and no thousands separators, such as `0.5` or `1e3`. A text
+    with a percent sign is divided by 100: `50 %` gives 0.5. Booleans and texts of more than `_MAX_NUMBER_CHARS`
+    characters are not numbers.
     """
     if type(value) is float and value - value == 0:  # fast path: neither infinite nor NaN
         return value

@@ -14,8 +14,9 @@ def severities(
     """Return the severity of each NSFW rating, from 0 (harmless) to 1 (unsafe).
 
     The severity is the score; a score below 0 counts as 0, one above 1 as 1. If there is no score, the severity is that
-    of the likelihood in `LIKELIHOOD_SEVERITY`, which has five even steps. If there is no known likelihood either, it is
-    None. For the label `sfw` (harmless), in upper or lower case, the severity is one minus this number.
+    of the likelihood: from 0 for `VERY_UNLIKELY` to 1 for `VERY_LIKELY`, in steps of 0.25. If there is no known
+    likelihood either, it is None. For the label `sfw` (harmless), in upper or lower case, the severity is one minus
+    this number.
 
     Args:
         labels: Label of each rating, or None.

@@ -1,4 +1,4 @@
-"""The fields of a service answer that decide about money and rows. Pure; no value that a service sends raises.
+"""Reads the fields of a service answer that decide about money and rows. Pure; no value that a service sends raises.
 
 Services change over time and deviate from the contract, so each field is read leniently: a value of the wrong type
 counts as absent.
@@ -115,7 +115,10 @@ class WireAnswer:
 
     @property
     def credits_remaining(self) -> int | None:
-        """Account balance after the charge, in whole credits, rounded up; None if the answer does not state it."""
+        """Account balance after the charge, in whole credits, rounded up.
+
+        None if the answer does not state it, or if the balance is negative or `_MAX_CREDITS` or more.
+        """
         return whole_credits(_number(self.data.get("credits")))
 
 

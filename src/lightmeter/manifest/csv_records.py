@@ -1,4 +1,4 @@
-"""CSV and TSV records: a record is one line, or several if a quoted field holds line breaks.
+"""Reads CSV and TSV records. A record is one line, or several if a quoted field holds line breaks.
 
 If a quote is not closed, the rows after it would become part of one field. To find that, a quote counts as unclosed if
 

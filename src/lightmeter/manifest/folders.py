@@ -1,4 +1,4 @@
-"""Folders and globs as manifests: each media file is a row; or rows are read from all Parquet files, or from all tars.
+"""Reads folders and globs as manifests: each media file is a row, or all Parquet files or all tars hold the rows.
 
 A folder is searched recursively, a glob only where it contains `**`. The search skips hidden files and folders,
 symbolic links to folders, output folders of runs, and files of other types; also Parquet files if a part of their path

@@ -1,4 +1,4 @@
-"""Manifest row: the picture or video to analyze, its stable id, and, if it cannot be analyzed, the problem."""
+"""The class `Item`, one row of a manifest: the picture or video to analyze, its id, and the problem if it has one."""
 
 from __future__ import annotations
 

@@ -258,10 +258,13 @@ class ManifestReader:
         return self._typed_rows(sequence_rows(cast("Any", self._source).to_dict("records")))
 
     def _typed_rows(self, rows: Iterator[RawRow]) -> Iterator[RawRow]:
-        """Yield `rows`, whose columns may differ, and record the types of their extra columns for `extra_types`.
+        """Yield `rows` unchanged. Before each row, adapt the column types that `extra_types` returns to its values.
+
+        `rows` come from a source in which each row may have other columns, such as JSON lines or a list of dicts.
 
         Raises:
             ManifestError: a column that the user named in the options is in none of the first `_SEARCHED_ROWS` rows.
+                The rows before have been yielded then.
         """
         columns: dict[str, None] = {}
         missing = self._options.missing(columns)

@@ -57,7 +57,11 @@ class ReadOptions:
         return {role: name for role, name in named.items() if name is not None}
 
     def missing(self, names: Iterable[str]) -> str | None:
-        """Return the first column that the user set and that is not in `names`, the manifest's columns; else None."""
+        """Return the first column name that is set here, but that no column of the manifest has; None if there is none.
+
+        The names are tried in the order `url_column`, `id_column`, `kind_column`. Case and outer white space do not
+        matter. `names` are the manifest's columns.
+        """
         available = list(names)
         return next((wanted for wanted in self.named.values() if _same_name(wanted, available) is None), None)
 

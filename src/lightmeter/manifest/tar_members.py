@@ -1,4 +1,4 @@
-"""Media files inside tars: how the journal names them, and how their bytes are read.
+"""Names media files inside tars for the journal, and reads their bytes.
 
 The field `path` of an item in a tar is `tar:OFFSET:ARCHIVE#/MEMBER`, for example
 `tar:1024:/data/shard-000.tar#/000123.jpg`. ARCHIVE is the tar: an absolute path, or a URI without credentials. OFFSET

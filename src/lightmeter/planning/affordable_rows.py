@@ -45,7 +45,7 @@ def affordable_rows(db: sqlite.Connection, per_image_milli: int, credits_: int, 
 
     Args:
         db: The journal with the rows of the plan.
-        per_image_milli: Millicredits for one image or video frame.
+        per_image_milli: Least millicredits that an image or frame adds to a charge: `Plan.least_charged_milli`.
         credits_: Whole credits, 0 or more.
         retry_milli: Millicredits to repeat the user's question (`--ask`) about one image or frame after an invalid
             answer. Only the upper price of a row includes them.
@@ -74,7 +74,7 @@ def rows_within_budget(db: sqlite.Connection, per_image_milli: int, budget: int,
 
     Args:
         db: The journal with the rows of the plan.
-        per_image_milli: Millicredits for one image or video frame.
+        per_image_milli: Least millicredits that an image or frame adds to a charge: `Plan.least_charged_milli`.
         budget: Whole credits, 0 or more.
         retry_milli: Millicredits to repeat the user's question (`--ask`) about one image or frame.
     """

@@ -120,7 +120,8 @@ def _check_options(options: Options) -> None:
 async def plan_without_rows(source: ManifestSource, options: Options, settings: Settings) -> Plan:
     """Return a plan without rows, for a run with `--stream`, which plans the rows while it sends the first of them.
 
-    The manifest is hashed, but its rows are not parsed or checked. The plan has the price of a picture, not of the run.
+    The manifest is hashed, but its rows are not parsed or checked. The plan has the price of a picture, but not that of
+    the run: its `credits` are 0.
 
     Args:
         source: The manifest.

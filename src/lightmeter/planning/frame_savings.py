@@ -1,4 +1,4 @@
-"""What a plan saves by sending only the distinct frames of videos (`--video frames`) instead of the whole videos."""
+"""Computes what a plan saves by sending only the distinct frames of videos (`--video frames`), not whole videos."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def frame_savings(db: sqlite.Connection, options: Options, per_image_milli: int)
     Args:
         db: The journal with the rows of the plan.
         options: The options of the run.
-        per_image_milli: Millicredits for one image or video frame.
+        per_image_milli: Least millicredits that an image or frame adds to a charge: `Plan.least_charged_milli`.
     """
     lengths = frame_mode_lengths(db)
     if not lengths:

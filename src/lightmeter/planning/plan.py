@@ -93,7 +93,7 @@ class Plan:
         needs_consent: What the user must allow (`--yes`) before a run, such as no frame limit, a sentence each.
         service: The balance and the back ends that the service reported before the rows were read.
         folder: The temporary folder with the journal of the rows.
-        folder_owner: When this object is garbage-collected, the folder is removed. Plans with the same rows share it.
+        folder_owner: Object that removes the folder when it is garbage-collected. Plans with the same rows share it.
         rounding: What the service says that it rounds up to whole credits; None if it does not say.
     """
 

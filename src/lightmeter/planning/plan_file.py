@@ -76,7 +76,7 @@ class PlanFile:
         """Yield the rows, in the order of the manifest, each with its cached answer or None.
 
         Raises:
-            PlanChanged: the rows were changed after the plan was saved.
+            PlanChanged: the file `rows_path` was changed after the plan was saved, or cannot be read.
         """
         if self.rows_path is None:
             yield from map(_parse_row, self.inline_rows)

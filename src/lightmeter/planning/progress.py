@@ -25,15 +25,16 @@ class Progress:
 
     Attributes:
         phase: What is being done; `Phase` lists the values.
-        rows: While planning, the number of rows checked so far; during a run, the number of all rows of the manifest.
+        rows: In the phases `planning` and `checking`, the number of rows checked so far. In `screening` on a cluster,
+            the number of rows to analyze. Otherwise, the number of all rows of the manifest.
         counts: Number of rows by status.
         requests: Requests sent by this process.
         in_flight: Requests sent and not yet answered, including those whose answer is polled for.
         paid: Credits that the whole run has paid so far.
         held: Credits reserved for requests whose charge is not yet known.
         budget: Most credits that the run may spend; None means no limit.
-        seconds: Seconds since this process started.
-        rate: Rows finished per second since this process started.
+        seconds: Seconds since this process began to plan, check, screen or send the rows.
+        rate: Rows finished per second in this time; in the phases `planning` and `checking`, rows checked.
         eta_s: Estimated seconds left, or None while unknown.
         waiting: What the run waits for, and for how long at most, as a sentence; None while it does not wait.
         notes: Notes for the user, a sentence each. A note stays until the end of the run.

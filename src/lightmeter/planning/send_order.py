@@ -1,4 +1,4 @@
-"""The order in which the rows of a plan are sent, so that a budget smaller than the manifest buys a chosen sample.
+"""Computes the order in which a plan's rows are sent, so that a budget smaller than the manifest buys a chosen sample.
 
 Each rule puts all rows in one order, and a run sends them in that order until its budget is used up. A raised budget
 therefore only adds rows. Rows that are not sent, such as duplicates, come last.

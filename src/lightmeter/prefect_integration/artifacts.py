@@ -1,4 +1,4 @@
-"""What a flow run shows about a run on Prefect's web page: counts, credits, tags, colors and the report."""
+"""Writes what Prefect's web page shows about a run: counts, credits, tags, colors and a link to the report."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ async def check_budget(settings: Settings) -> BudgetCheck:
     Raises:
         SettingsError: The settings name no service, or no key.
         AccessDenied: The service does not accept the key.
-        Unreachable: The service does not answer.
+        Unreachable: The service does not answer, or its rate limit rejects the request.
         JournalError: The ledger cannot be used.
     """
     if (url := settings.base_url) is None:

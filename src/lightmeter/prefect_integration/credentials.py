@@ -17,7 +17,7 @@ class CredentialsBlock(Block):
 
     Attributes:
         api_key: The key of the account. Prefect encrypts it.
-        base_url: The address of the service.
+        base_url: The address of the service; None means the one in the settings of the machine that runs the flow.
 
     Example:
         Load the stored credentials:

@@ -1,4 +1,4 @@
-"""How flows report: failed states from errors, tables as Prefect artifacts, and a warning about credentials."""
+"""Functions by which flows report to Prefect: they make failed states of errors, write artifacts, and log warnings."""
 
 from __future__ import annotations
 

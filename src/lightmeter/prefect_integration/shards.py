@@ -1,4 +1,4 @@
-"""Prefect task runs that show the progress of the process that sends rows. Each stands for a range of rows."""
+"""Starts Prefect task runs that show the progress of the process that sends rows. Each stands for a range of rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _AT_ONCE: Final = 4
 """Number of task runs that wait at the same time: enough to hide the 50 ms or so that Prefect takes for each."""
 
 _PAUSE_S: Final = 4.0
-"""Maximum seconds that a coroutine pauses before the next task run. Without it, many shards would keep Prefect busy."""
+"""Seconds that each of the `_AT_ONCE` coroutines waits between two task runs, or less if the sending process ends.
+
+Without this pause, many shards would keep Prefect busy.
+"""
 
 _PROGRESS_INTERVAL_S: Final = 2.0
 """Minimum seconds between two updates of the progress on Prefect's web page. Each update takes some 20 ms."""

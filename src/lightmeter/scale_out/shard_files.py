@@ -1,4 +1,4 @@
-"""Parquet files with the rows of a shard and with its results, in a folder or an object store that workers share.
+"""Writes and reads the Parquet files of a shard (its rows, its results) in a folder or object store that workers share.
 
 A file gets its name only when it is complete. So a worker that is killed leaves no partial results.
 """

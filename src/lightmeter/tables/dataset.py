@@ -172,7 +172,9 @@ class Dataset:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the write lock of the output folder inside the block; the system releases it if the process dies.
+        """Hold the write lock of the output folder inside the block; wait for it as long as another writer holds it.
+
+        The system releases the lock if the process dies.
 
         The start of the block removes what dead writers left more than `GRACE_S` seconds ago: staging folders (for
         unfinished Parquet files) and temporary files.

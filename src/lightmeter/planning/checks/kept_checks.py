@@ -4,8 +4,9 @@ The file is in the cache folder. A manifest has one file for each set of options
 The file is removed when a run of the manifest starts, so that the next run sees changed content. If the file is gone,
 all rows are checked again.
 
-The key of a result is the row's URL, or the path, size and modification time of the row's file. The result of a row
-with an error is not stored: the row is checked again, because its file or host may have been repaired.
+The key of a result is the row's URL, or the path, size and modification time of the row's file. The result is not
+stored if the row has an error, or if its URL could not be read from here: such a row is checked again, because its file
+or host may have been repaired.
 """
 
 from __future__ import annotations
@@ -80,7 +81,9 @@ class KeptChecks:
         return [(key, result_from_json(found[key]) if key in found else None) for key in keys]
 
     def add(self, results: Sequence[tuple[bytes, CheckResult]]) -> None:
-        """Store (key, result) pairs, with the keys that `find` returned; leave out rows whose check found an error.
+        """Store (key, result) pairs, with the keys that `find` returned.
+
+        Leave out rows whose check found an error, or whose URL could not be read from here.
 
         If the file cannot be written, for example because it has reached `MAX_BYTES`, log a warning. Later calls then
         store nothing.

@@ -159,10 +159,11 @@ def _count_changes(comparison: PlanComparison) -> list[tuple[str, int, int]]:
 
 
 def _share_lines(comparison: PlanComparison) -> list[tuple[str, str, str]]:
-    """Return (back end and feature, cost in the old plan, cost in the new plan) as texts, most expensive first.
+    """Return table rows (label, cost in the old plan, cost in the new plan) as texts, for each feature of a back end.
 
-    The pairs of back end and feature after the first `_MOST_SHARES` are summed up. The last entry is what rounding up
-    adds to the costs.
+    The `_MOST_SHARES` most expensive features come first, then one row with the sum of the others, if there are others.
+    The last row, `rounded up`, is the rest of the price: rounding up, and repeating the user's question (`--ask`).
+    Return no rows if neither plan requests a feature.
     """
 
     def line(share: FeatureCostChange) -> tuple[str, str, str]:
@@ -195,9 +196,10 @@ def _sum_text(shares: Sequence[tuple[int, int | None] | None]) -> str:
 
 
 def _rounded_up(price: CreditRange, shares: Sequence[tuple[int, int | None] | None]) -> str:
-    """Return as text by how much `price` exceeds the sum of `shares`.
+    """Return as text, in credits, by how much `price` exceeds the sum of `shares`.
 
-    The difference comes from rounding up to whole credits and from repeating the user's questions (`--ask`).
+    The difference comes from rounding up to whole credits and from repeating the user's question (`--ask`). `shares`
+    are the (lower end, upper end) pairs that `_sums` adds up.
     """
     low, high = _sums(shares)
     most = None if price.high is None or high is None else price.high * MILLICREDITS - high

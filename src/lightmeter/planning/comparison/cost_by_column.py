@@ -90,7 +90,7 @@ def cost_by_column(folder: Path, column: str, price_milli: int, retry_milli: int
     Args:
         folder: Folder with the journal of the plan.
         column: Name of the column.
-        price_milli: Millicredits for an image or frame.
+        price_milli: Least millicredits that an image or frame adds to a charge: `Plan.least_charged_milli`.
         retry_milli: Millicredits to repeat the user's question (`--ask`) about an image or frame; 0 without a question.
     """
 
@@ -113,7 +113,7 @@ def group_price(groups: Sequence[PlannedGroup], price_milli: int, retry_milli: i
 
     Args:
         groups: Groups of rows of a plan, each with its number of images and frames.
-        price_milli: Millicredits for an image or frame.
+        price_milli: Least millicredits that an image or frame adds to a charge: `Plan.least_charged_milli`.
         retry_milli: Millicredits to repeat the user's question (`--ask`) about an image or frame; 0 without a question.
     """
     frames = sum((FrameRange(group.frames_low, group.frames_high) for group in groups), FrameRange(0, 0))

@@ -34,7 +34,7 @@ class PlanSnapshot:
     Attributes:
         head: Everything in the plan file except the rows, as plain JSON values.
         folder: Temporary folder with a journal of the rows of the plan.
-        folder_owner: The folder is removed when this object is garbage-collected.
+        folder_owner: Object that removes the folder when it is garbage-collected.
     """
 
     head: Mapping[str, Any]
@@ -82,6 +82,9 @@ class PlanSnapshot:
 @dataclass(frozen=True, slots=True)
 class RowChange:
     """Number and price of the rows that have the same change from an old to a new plan, such as all added rows.
+
+    A row of the old plan and a row of the new plan are the same row if they have the same id, or else the same URL.
+    The row has changed if its URL or path, its additional columns or its content differ.
 
     Attributes:
         change: `added`, `removed`, `changed` or `unchanged`.
@@ -154,7 +157,8 @@ class PlanComparison:
         counts_before: Status → number of rows of the old plan.
         counts_after: Status → number of rows of the new plan.
         rows: Number and price of the added, of the removed, of the changed and of the unchanged rows.
-        shares: What each feature of each back end costs in both plans, most expensive first.
+        shares: What each feature of each back end costs in both plans, most expensive first. The order follows the
+            lower end of the cost, in the plan in which it is higher.
         prices: The features that both plans request, but at different prices.
         options: The options whose values differ.
     """

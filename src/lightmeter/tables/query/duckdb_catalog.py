@@ -1,4 +1,4 @@
-"""Two files that define the tables of an output folder as DuckDB views: `views.sql` and the database `catalog.duckdb`.
+"""Writes two files that define the tables of an output folder as DuckDB views: `views.sql` and `catalog.duckdb`.
 
 The paths in both files are relative to the output folder, so that the folder can be moved. To use the files, start
 DuckDB in the output folder.

@@ -164,7 +164,8 @@ def palette(where: TablesSource, *, by: str | None = None, most: int = 8) -> pa.
     Similar colors count as one: the RGB color space is divided into cells of 32 values in each channel, and each row of
     the result is one cell. `hex` is the mean color in the cell, and `items` the number of items with a color in it. The
     weight of a color is its `pixel_fraction`, the fraction of the picture that it covers. `share` is the weight of all
-    colors in the cell divided by the weight of all colors of the group: 0 to 1.
+    colors in the cell divided by the weight of all colors of the group: 0 to 1. The rows are sorted by group, then by
+    `share`, largest first.
 
     Args:
         where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
@@ -203,7 +204,8 @@ def agreement(where: TablesSource, *, min_score: float = 0.0, min_count: int = 1
     `one` and `other` are the back ends, `label` is the tag. An image or video frame counts only if each of the two back
     ends gave it some tag. `both_say` is the number of images and frames with the tag from both back ends. `one_says` is
     the number with the tag from only one of the two. `agreement` is both_say / (both_say + one_says): 0 to 1. Tags are
-    the same only if they are spelled the same, case included.
+    the same only if they are spelled the same, case included. The rows are sorted by `one`, by `other`, then by
+    both_say + one_says, largest first.
 
     Args:
         where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
@@ -216,7 +218,8 @@ def agreement(where: TablesSource, *, min_score: float = 0.0, min_count: int = 1
 def cost_by_group(where: TablesSource, *, by: str | None = None) -> pa.Table:
     """Return the cost of each group of items (manifest rows), in columns group, items, ok, credits, credits_per_ok.
 
-    `ok` is the number of items with the status `ok`; if it is 0, `credits_per_ok` is null.
+    `ok` is the number of items with the status `ok`; if it is 0, `credits_per_ok` is null. The most expensive group is
+    first.
 
     Args:
         where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.

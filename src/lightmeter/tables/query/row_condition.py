@@ -1,4 +1,4 @@
-"""SQL conditions over the tables of a run that select items (manifest rows), such as `nsfw.severity > .5`.
+"""Validates SQL conditions over the tables of a run that select items (manifest rows), such as `nsfw.severity > .5`.
 
 A condition names a table before each column. An item matches if the condition holds for at least one combination of
 its rows in `assets` and in the tables that the condition names. If the item has no row in a table, the columns of that

@@ -1,1 +1,1 @@
-"""Tables in object stores and other remote file systems, and Delta Lake tables."""
+"""Copies tables to object stores and other file systems, reads them there, and writes Delta or Iceberg tables."""

@@ -1,4 +1,4 @@
-"""URIs of object stores, such as `s3://bucket/prefix?region=eu-central-1`.
+"""Opens, translates and masks URIs of object stores, such as `s3://bucket/prefix?region=eu-central-1`.
 
 A URI has the form that Arrow reads; `delta_place` translates it for Delta's writer. Options that the URI lacks come
 from environment variables (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, …). A URI may hold a secret key: print it only
