@@ -1,7 +1,8 @@
-"""A cache of paid answers in one SQLite file, which several processes of a machine may read and write at a time.
+"""The class `AnswerCache`: paid answers in an SQLite file that several processes of a machine may use at a time.
 
-Each answer is stored once and unchanged. An asset (image or video) in an answer is looked up by two keys: a digest of
-the request's options and the service, and the asset's canonical URL or the hash of its content.
+The cache stores each answer once and unchanged. To find the answer about an asset (image or video), the caller gives a
+digest of the service and the request's options, and what identifies the asset: its canonical URL, the hash of its
+content, or both.
 """
 
 from __future__ import annotations
@@ -175,9 +176,10 @@ class AnswerCache:
         return CachedAnswer(*row) if row and _is_intact(sha256, row[-1]) else None
 
     def last_scanned(self, run_id: str) -> int:
-        """Return the argument `scanned` of the most recent call of `store` for the run; 0 without such a call.
+        """Return how far the journal of the run `run_id` was searched for answers to cache.
 
-        It says how far the run's journal was searched for answers to cache.
+        The result is the id of the last journal record (change of a request's state) that was searched. It is the
+        argument `scanned` of the latest call of `store` for the run; 0 without such a call.
         """
         with _errors_translated(self._path):
             row = self._db.execute("SELECT read_to FROM runs WHERE run_id = ?", (run_id,)).fetchone()

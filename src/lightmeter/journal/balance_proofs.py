@@ -246,15 +246,15 @@ def _apply_resolution(db: sqlite.Connection, resolution: SubmissionResolution, a
 
 @sqlite.command
 def requeue_unanswered_rows(db: sqlite.Connection, allowance: int, at: float) -> tuple[int, int]:
-    """Make rows of unanswered requests pending again, although these requests may have been charged.
+    """Make rows of unanswered requests pending again, although these requests were charged, or may have been charged.
 
-    Requests are taken in the order in which they were first sent. The credits reserved for the requests stay reserved.
-    Return (reserved credits of the requests whose rows are pending again, number of these rows).
+    These are requests in the states `proven_paid_lost` and `ambiguous`, in the order in which they were first sent.
+    What is paid or reserved for them stays so. Return (credits used up of `allowance`, number of these rows).
 
     Args:
         db: The journal, in a transaction.
         allowance: Most credits that may be paid twice. A request whose rows become pending uses up as many credits as
-            are reserved for it. A request for which more are reserved than are left is passed over.
+            were reserved for it when it was sent. A request that needs more credits than are left is passed over.
         at: The present time, in seconds since the epoch; stored with the change of state of each request.
     """
     left, rows = allowance, 0

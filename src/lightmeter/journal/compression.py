@@ -11,9 +11,9 @@ from typing import Final
 import zstandard
 
 MAX_BYTES: Final = 256 * 1024 * 1024
-"""Largest answer, in bytes, that is decompressed without an error.
+"""Largest decompressed size, in bytes, of an answer whose compressed bytes do not state this size.
 
-Without a limit, an answer with damaged bytes could make the decoder allocate all memory.
+`compress` always states the size; then there is no limit.
 """
 
 
@@ -37,5 +37,9 @@ def compress(answer: bytes) -> bytes:
 
 
 def decompress(compressed: bytes) -> bytes:
-    """Return the original bytes of a compressed answer."""
+    """Return the original bytes of a compressed answer.
+
+    Raises:
+        zstandard.ZstdError: the compressed bytes are damaged.
+    """
     return _CODECS.decompressor.decompress(compressed, max_output_size=MAX_BYTES)

@@ -1,9 +1,9 @@
-"""Rows of the journal's table `items` that are frames of a video, sent as images of their own (`--video frames`).
+"""SQL expressions and functions for rows of the table `items` that are video frames, sent as images of their own.
 
-A video in frame mode has one row of the manifest and one more row for each frame to be sent. The row of a frame has a
-status, a request and an answer, like the row of an image. The number (`seq`) of a frame's row encodes the number of the
-video's row and the number of the frame; it is at least `FIRST_FRAME_SEQ`, above all rows of the manifest. A trigger of
-the schema derives the status of the video from its frames.
+A video in frame mode (`--video frames`) has one row of the manifest and one more row for each frame to be sent. The row
+of a frame has a status, a request and an answer, like the row of an image. The number (`seq`) of a frame's row encodes
+the number of the video's row and the number of the frame; it is at least `FIRST_FRAME_SEQ`, above all rows of the
+manifest. A trigger of the schema derives the status of the video from its frames.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class RunHeader:
         planned_at: When the run was planned, in ISO 8601.
         balance_before: Balance of the account in credits before the first request; None while unknown.
         balance_after: Balance of the account in credits when it was last read; None while unknown.
-        seconds: Working time of all processes of the run, in seconds.
+        seconds: Sum of the durations of the run's processes, in seconds; a killed process does not count.
         notes: Messages to the user about the run, one sentence each.
         former_runs: Earlier ids of the run, oldest first, each with the last submission id that was sent under it.
         retry_per_image_milli: Price of asking the user's question (`--ask`) a second time about an image or frame, in

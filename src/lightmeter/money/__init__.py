@@ -1,1 +1,1 @@
-"""Where the credits of a run went: budget of an API key, proofs from account balances, statement, cost by feature."""
+"""These modules account for credits: budget of an API key, proofs from balances, a run's statement, cost by feature."""

@@ -128,9 +128,9 @@ def open_key_budget(
 
 
 def _is_legacy_account(account: str, key: str, base_urls: list[str]) -> bool:
-    """Return whether `account` is an account of older versions for the API key `key` and one of the base URLs.
+    """Return whether older versions counted the credits of the API key `key` under the name `account` in the ledger.
 
-    Older versions had an account for each pair of base URL and key.
+    Older versions had an account for each pair of base URL and key. `base_urls` are the URLs to try.
     """
     return any(legacy_ledger_account(one, key) == account for url in base_urls for one in equivalent_base_urls(url))
 

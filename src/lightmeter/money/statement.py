@@ -65,7 +65,7 @@ class Statement:
 
     Attributes:
         run_id: Id of the run.
-        predicted: The price that was planned, before the rounding of the service was known.
+        predicted: What the planned rows cost by the planned prices, whatever was charged.
         budget: Most credits that the run may spend; None without a limit.
         paid: Credits charged.
         held: Credits reserved for requests that may have been charged.

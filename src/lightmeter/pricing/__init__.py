@@ -1,1 +1,1 @@
-"""Price tables, price estimates, prices learned from charges, and proofs from balances that requests were charged."""
+"""These modules hold price tables, estimate prices, learn prices from charges, and infer charges from balances."""

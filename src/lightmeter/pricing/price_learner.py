@@ -128,9 +128,10 @@ class PriceLearner:
 
     @property
     def rounding(self) -> Rounding | None:
-        """What the service rounds up, each picture or each request; None until the charges prove it.
+        """What the service rounds up, each picture or each request; None while `roundings` holds both.
 
-        Rounding of each picture can never be proven, because its charges also fit rounding of each request.
+        Charges never prove rounding of each picture, because they then also fit rounding of each request. It is known
+        only if the learner was created with it.
         """
         return self.roundings[0] if len(self.roundings) == 1 else None
 

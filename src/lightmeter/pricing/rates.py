@@ -105,7 +105,9 @@ class RateTable:
         )
 
     def with_rates(self, more: Mapping[str, Mapping[str, int]]) -> RateTable:
-        """Return this price table with prices added or replaced: back end → feature → millicredits for each picture.
+        """Return this price table with the prices `more`: back end → feature → millicredits for each picture.
+
+        A back end in `more` loses all its prices in the table.
 
         Raises:
             SettingsError: a price is not a whole number of millicredits, 0 or more.

@@ -58,9 +58,10 @@ class VideoCoverage:
 
     @property
     def sentence(self) -> str | None:
-        """What share of the videos no captured frame covers, as text without a full stop.
+        """Text without a full stop: the share of the videos' seconds that no captured frame covers.
 
-        None if all is covered. A video of unknown length counts as covered only if there is no frame limit.
+        It also states the number of videos of unknown length. It is None if the frames cover all seconds of all videos.
+        A video of unknown length counts as covered only if there is no frame limit.
         """
         if self.first_s is None or (self.better is None and not self.unknown):
             return None

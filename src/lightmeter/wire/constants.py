@@ -1,4 +1,4 @@
-"""Names and limits in the service's HTTP API: features, roles of descriptions, NSFW likelihoods, error texts.
+"""Constants of the service's HTTP API: names of features and roles, defaults, limits, file suffixes, error texts.
 
 Source: the service's specification, and the public clients that use the API.
 """
@@ -26,7 +26,7 @@ ROLES: Final = (
     "tweet",
 )
 DEFAULT_ROLE: Final = "general"
-"""Role of a request that names none."""
+"""Role (persona or purpose of descriptions) that the service uses if a request names none."""
 
 LIKELIHOOD_SEVERITY: Final = {
     "VERY_UNLIKELY": 0.0,

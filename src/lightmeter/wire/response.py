@@ -34,7 +34,10 @@ class Tag(Wire):
 
 
 class Color(Wire):
-    """A dominant color; `score` is its prominence, and `pixel_fraction` its share of the pixels, both 0 to 1."""
+    """A dominant color; `score` is its prominence, and `pixel_fraction` its share of the pixels, both 0 to 1.
+
+    `hex` has the form `#rrggbb`. `red`, `green` and `blue` are 0 to 255.
+    """
 
     hex: str
     score: float | None = None
@@ -71,6 +74,7 @@ class Text(Wire):
     """A text that a back end read in an image or frame; `bounding_poly` is `{"vertices": [{"x", "y"}]}` in pixels.
 
     Attributes:
+        score: How sure the back end is, 0 to 1.
         is_full_text: True if `text` is all the text in the picture, False if it is a part; None if the service does not
             say.
     """
@@ -83,7 +87,10 @@ class Text(Wire):
 
 
 class Brand(Wire):
-    """A logo or brand in an image or frame; `bounding_poly` is `{"vertices": [{"x", "y"}]}` in pixels."""
+    """A logo or brand in an image or frame; `bounding_poly` is `{"vertices": [{"x", "y"}]}` in pixels.
+
+    `score` is how sure the back end is, 0 to 1.
+    """
 
     name: str | None = None
     score: float | None = None
@@ -172,10 +179,15 @@ class Results(Wire):
 class Answer(Wire):
     """Any JSON answer of /api/fetch and /api/response/<id>: request accepted, in progress, results, or an error.
 
-    Most fields that are not described here repeat the request.
+    Fields that are not described here repeat the request.
 
     Attributes:
+        request_id: The service's id of the request.
+        user_id: Number of the account.
+        files: Number of files in the request.
+        success: True if the service accepted the request and the client must poll for the results.
         status: `queued`, `processing`, `completed`, `failed`, or another text; None in older versions of the API.
+        response_uri: URL at which the client polls for the results; None if the answer names no such URL.
         credits_paid: Credits charged for this request; None if the answer does not say.
         credits: Balance of the account in credits after this request; None if the answer does not say.
         all: Results; None until there are results.

@@ -21,9 +21,9 @@ from lightmeter.journal.queries.latest_runs import add_credits
 from lightmeter.journal.submission_states import HOLDING, State
 
 _OPEN: Final = "(" + ", ".join(f"'{state}'" for state in sorted(HOLDING - {State.WRITTEN_OFF})) + ")"
-"""SQL: states of requests that may still be answered, or charged, or released by the user.
+"""SQL: states of requests whose answer or charge is unknown. These requests move to the next run.
 
-These requests move to the next run.
+Requests in the state `written_off` stay in the earlier run.
 """
 
 _FOUND: Final = """
@@ -65,8 +65,9 @@ WHERE {_UNPAID} AND coalesce(n.content_sha256 = o.content_sha256,
 """  # noqa: S608 (our own words, here and below)
 """SQL: creates the table `same`: pairs of a row of the next run and a row of the earlier run with the same content.
 
-Content is the same if the hashes are equal. If a hash is unknown, the URLs must be equal, and size and ETag where both
-are known. Of the next run, only rows without a result are in the table, and no video whose frames are sent instead.
+Content is the same if the hashes are equal. If a hash is unknown, URL or path must be equal, and size and ETag where
+both are known. Of the next run, only rows without a result are in the table, and no video whose frames are sent in its
+place.
 """
 
 _SAME_BY_NEAR_DUPLICATES: Final = f"""

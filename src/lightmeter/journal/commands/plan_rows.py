@@ -15,7 +15,10 @@ from lightmeter.media.video.sampling import WHOLE_SECONDS_SQL
 
 @dataclass(frozen=True, slots=True)
 class PlannedFinding:
-    """A problem or property of a manifest row that the pre-check `name` found; `facts` holds the details as JSON."""
+    """A problem or property of a row that the check `name` found; `severity` is `info`, `warning` or `error`.
+
+    `value` is the number that `message` is about, or None. `facts` holds further details, as a JSON object.
+    """
 
     name: str
     severity: str
@@ -78,8 +81,7 @@ class PlannedRow:
         item_id: Id of the row. If an earlier row has the same id, `add_rows` replaces it.
         url: URL or path of the image or video, as in the manifest.
         path: Absolute path of a local file; None for a URL.
-        identity: URL or path in canonical form, to find rows with the same one; None if the row names no image or
-            video.
+        identity: URL or path in canonical form, to find rows with the same one; None without an image or video.
         kind: `image`, `video`, or None while unknown.
         extra: The manifest's additional columns, as JSON.
         own_id: Whether `item_id` comes from the manifest; otherwise lightmeter made it.

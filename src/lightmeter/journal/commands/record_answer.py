@@ -1,7 +1,7 @@
 """Record a complete, valid answer in one step: its bytes, its charge and the results of its rows.
 
-The effect is that of `record_answer` (store the bytes) followed by `settle` (record the charge). But the thread that
-writes the journal can record many answers together, which is faster.
+The effect is that of two functions of the module `submissions`: `record_answer` (store the bytes), then `settle`
+(record the charge). But the thread that writes the journal can record many answers together, which is faster.
 """
 
 from __future__ import annotations

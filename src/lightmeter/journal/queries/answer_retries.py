@@ -1,4 +1,4 @@
-"""Second requests for rows whose first answer to the user's question (`--ask`) is invalid.
+"""Queries on second requests for rows whose first answer to the user's question (`--ask`) is invalid.
 
 The row keeps its first answer, even if the second answer is valid. The second request is a submission (POST) with its
 own charge and states; only the table `answer_retries` links it to the row. Each row gets at most one second request:

@@ -285,15 +285,17 @@ def question_rows(db: sqlite.Connection, run: int) -> Iterator[tuple[Any, ...]]:
     (compressed), URL of the row that was sent, local path of the row that was sent.
 
     If frames of a video were sent in its place, there is one tuple for each frame. Duplicates have the answers of the
-    earlier item that they repeat. Items that a later run of the folder answered are left out.
+    earlier item that they repeat. An item that several runs of the folder have belongs only to the latest run with an
+    answer about it, or, without any answer, to the latest run that has it. The other runs leave it out.
     """
     return iter(db.execute(_QUESTION, {"run": run}))
 
 
 def journal_answers(db: sqlite.Connection, run: int, submissions: SubmissionRange) -> Iterator[JournalAnswer]:
-    """Yield the answers to a range of submissions, in the order of the manifest.
+    """Yield the answers to a range of submissions (POSTs) of a run, in the order of the manifest.
 
-    The last range also has cached answers.
+    Answers of earlier runs that the run uses again belong to none of its submissions. They follow at the end of the
+    last range, that is, if `submissions.through` is None.
 
     Args:
         db: The journal.

@@ -14,7 +14,7 @@ from lightmeter.media.video.sampling import WHOLE_SECONDS_SQL
 from lightmeter.pricing.estimate import FrameRange
 
 CHUNK_ROWS: Final = 512
-"""Number of rows that the queries for waiting rows read at a time."""
+"""Number of rows that the queries `pending_rows` and `waiting_retries` read from the journal at a time."""
 
 STATUSES: Final = ("ok", "failed", "skipped", "duplicate", "in_doubt", "over_budget", "pending")
 
@@ -31,8 +31,10 @@ class AnswerRetry:
 class PendingRow:
     """A manifest row, or one frame of a video, that is to be sent.
 
-    `place` is the position in the send order, from 0; frames have the place of their video. If `retry` is set, the row
-    was answered, and the user's question (`--ask`) is to be asked again.
+    `seq` is the row's number in the journal. `path` is the absolute path of a local file, None for a URL. `kind` is
+    `image`, `video` or None (unknown). `frames_high` is the most pictures that are charged (None: no limit). `place` is
+    the position in the send order, from 0; frames have the place of their video. If `retry` is set, the row was
+    answered, and the user's question (`--ask`) is to be asked again.
     """
 
     seq: int
@@ -70,7 +72,7 @@ def has_failed_with(db: sqlite.Connection, reason: str) -> bool:
 
 
 def count_by_reason(db: sqlite.Connection) -> list[tuple[str, str, int, str]]:
-    """Count rows by status and reason (a code); most frequent first.
+    """Count the manifest rows that have a reason (a code), by status and reason; most frequent first.
 
     Return tuples (status, reason, number of rows, text with the URL and the error of one of these rows).
     """
@@ -118,7 +120,7 @@ def planned_rows(db: sqlite.Connection) -> int:
 
 
 def first_pending_image(db: sqlite.Connection, first: int, last: int) -> PendingRow | None:
-    """Return the first pending row in places `first` to `last` of the send order that costs one picture, or None."""
+    """Return the first pending row in places `first` to `last` of the send order charged as one picture, or None."""
     row = db.execute(_PENDING.format(condition="AND frames_high = 1"), (first, last, -1, 1)).fetchone()
     return None if row is None else _to_pending_row(row)
 
@@ -142,7 +144,7 @@ WHERE status = 'failed' AND reason = 'paid_and_lost' AND submission_id IS NULL A
 
 
 def rows_lost_earlier(db: sqlite.Connection, first: int, last: int) -> list[PendingRow]:
-    """Return the rows that failed because an earlier run of the folder paid for them, but their answer was lost.
+    """Return, in the send order, the unsent rows that an earlier run of the folder paid for but got no answer to.
 
     Args:
         db: The journal.
@@ -158,7 +160,7 @@ def _to_pending_row(row: Sequence[Any]) -> PendingRow:
 
 
 class FrameGroup(NamedTuple):
-    """Number of manifest rows (`rows`) with this media type (None: unknown) and number of frames (None: unbounded)."""
+    """Number of `rows` of one `kind` (None: unknown), each with `frames_low` to `frames_high` (None: any) pictures."""
 
     kind: MediaKind | None
     frames_low: int
@@ -314,8 +316,7 @@ def _frames(db: sqlite.Connection, condition: str) -> FrameRange:
 def pending_frame_ranges(db: sqlite.Connection) -> Iterator[tuple[int, int | None, bool]]:
     """Yield how many frames each pending row has, in the send order.
 
-    A result is (least frames, most frames or None if unbounded, whether the frames are sent as single images). An image
-    has 1 frame.
+    A result is (least frames, 1 for an image; most frames, None if unbounded; whether they are sent as single images).
     """
     query = (
         f"SELECT frames_low, frames_high, NOT {IS_SENT} FROM items "  # noqa: S608
@@ -385,7 +386,7 @@ def item_paths(db: sqlite.Connection, item_ids: Sequence[str]) -> dict[str, str 
 
 
 def item_files(db: sqlite.Connection, item_ids: Sequence[str]) -> list[ItemFile]:
-    """Return URL, path and hash of the items `item_ids`; a duplicate without a hash gets the earlier item's hash."""
+    """Return the `ItemFile`s of `item_ids`, in any order; a duplicate without a hash gets the earlier item's hash."""
     query = """
         SELECT i.item_id, i.url, i.path, coalesce(i.content_sha256, o.content_sha256)
         FROM items i LEFT JOIN items o ON o.item_id = i.duplicate_of WHERE i.item_id IN (SELECT value FROM json_each(?))

@@ -53,9 +53,10 @@ class StratumCount(NamedTuple):
 
 
 def stratum_sql(column: str | None) -> str:
-    """Return an SQL expression for a row's value in the manifest column `column`.
+    """Return an SQL expression for a row's value, as text, in the manifest column `column`.
 
-    The expression has one placeholder `?`, to which `column` must be bound. If `column` is None, its value is NULL.
+    The expression has one placeholder `?`, to which `column` must be bound. The column `kind` is the media type. The
+    value is NULL if `column` is None or the row has no value.
     """
     if column == "kind":
         return "iif(? = 'kind', kind, NULL)"

@@ -183,7 +183,7 @@ def submission_rows(db: sqlite.Connection) -> list[SubmissionRow]:
 
 
 def count_submissions(db: sqlite.Connection) -> int:
-    """Return the number of requests (POSTs), sent or about to be sent."""
+    """Return the number of all requests (POSTs) in the journal, whatever their state."""
     return int(db.execute("SELECT count(*) FROM submissions").get)
 
 

@@ -83,9 +83,10 @@ def priced_rows(db: sqlite.Connection, column: str | None = None) -> Iterator[Pr
 
 
 def repeated_lengths(db: sqlite.Connection) -> list[tuple[MediaKind | None, int | None, int]]:
-    """Count the pending rows that have the same content, URL or path as an earlier row, by media type and video length.
+    """Count the pending rows that repeat an earlier pending row, by media type and video length.
 
-    Return tuples (media type; video length in seconds, rounded up, or None if unknown; number of these rows).
+    A row repeats another if the hashes of their contents are equal, or, where both hashes are unknown, their URLs or
+    paths. Return tuples (media type; video length in seconds, rounded up, or None if unknown; number of these rows).
     """
     return list(db.execute(_REPEATED))
 
