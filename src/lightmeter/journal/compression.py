@@ -10,11 +10,10 @@ from typing import Final
 
 import zstandard
 
-MAX_BYTES: Final = 256 * 1024 * 1024
-"""Largest decompressed size, in bytes, of an answer whose compressed bytes do not state this size.
+from lightmeter.errors import JournalError
 
-`compress` always states the size; then there is no limit.
-"""
+MAX_BYTES: Final = 256 * 1024 * 1024
+"""Largest decompressed size of an answer, in bytes. The client accepts answers of at most a quarter of that."""
 
 
 class _ThreadCodecs(threading.local):
@@ -37,9 +36,15 @@ def compress(answer: bytes) -> bytes:
 
 
 def decompress(compressed: bytes) -> bytes:
-    """Return the original bytes of a compressed answer.
+    """Return the original bytes of an answer that `compress` has compressed.
 
     Raises:
-        zstandard.ZstdError: the compressed bytes are damaged.
+        JournalError: the compressed bytes are damaged, or they state a size above `MAX_BYTES`.
     """
-    return _CODECS.decompressor.decompress(compressed, max_output_size=MAX_BYTES)
+    try:
+        size = zstandard.frame_content_size(compressed)
+        if not 0 <= size <= MAX_BYTES:  # -1 means that the size is not stated
+            raise JournalError("A stored answer is damaged: it does not state its size or states an impossible one.")
+        return _CODECS.decompressor.decompress(compressed)
+    except zstandard.ZstdError as error:
+        raise JournalError(f"A stored answer is damaged: {error}.") from error
