@@ -33,14 +33,16 @@ OURS = "lightmeter"
 TWO_PROCESSES = "lightmeter (2 processes)"
 DUCKDB = "DuckDB read_json"
 ROUNDS = int(os.environ.get("LIGHTMETER_BENCH_ROUNDS", "3"))
-FLOORS = ("floor: JSON parse", "floor: Parquet write")
+FLOORS = ("floor: JSON parse", "floor: Arrow arrays", "floor: Parquet write")
+"""Steps that every way to Parquet by Python objects has, each alone: nothing is done with what they make."""
+
 PEERS = ("pandas.json_normalize", "pydantic loop", DUCKDB, "Polars")
 ALL = (OURS, TWO_PROCESSES, *PEERS, *FLOORS)
 IN_TURN = (OURS, TWO_PROCESSES, DUCKDB, *FLOORS)
 MODULES = {"Polars": "polars"}
 SAMPLED_S = 0.1
 MAX_FLOORS = 1.8
-"""The goal: how many times both floors together ours may take in one process."""
+"""The goal: how many times all floors together ours may take in one process."""
 MAX_MB = 300
 """The goal: memory of each process, in MiB."""
 
@@ -136,7 +138,7 @@ def goal_lines(found: dict[str, dict[str, float] | str], floors: list[dict[str, 
     if floors:
         ratio = own["x_floors"]
         goals.append(
-            f"{'met' if ratio <= MAX_FLOORS else 'missed'}: at most {MAX_FLOORS} x both floors ({ratio:.2f} x)"
+            f"{'met' if ratio <= MAX_FLOORS else 'missed'}: at most {MAX_FLOORS} x all floors ({ratio:.2f} x)"
         )
     goals.append(f"{'met' if own['peak_mb'] <= MAX_MB else 'missed'}: at most {MAX_MB} MB ({own['peak_mb']:.0f} MB)")
     best = {"seconds": found.get(TWO_PROCESSES, own), "peak_mb": own}
@@ -179,7 +181,7 @@ def test_flatten_beside_its_peers(source, tmp_path):
     whole = all(isinstance(floor, dict) for floor in floors)
     if whole and isinstance(found.get(OURS), dict):
         turns = zip(*(rounds[name] for name in (OURS, *FLOORS)), strict=True)
-        found[OURS]["x_floors"] = median(own["seconds"] / (a["seconds"] + b["seconds"]) for own, a, b in turns)
+        found[OURS]["x_floors"] = median(own["seconds"] / sum(floor["seconds"] for floor in others) for own, *others in turns)
     show(found, floors if whole else [])
     print("\n".join(goal_lines(found, floors if whole else [])))
     rows = {figures["rows"] for figures in found.values() if isinstance(figures, dict)}
