@@ -79,9 +79,10 @@ class SharedLimitMember:
 
 
 def _read_member(path: Path) -> dict[str, float] | None:
-    """Return the learned limit in another process's file, empty if it cannot be read at this moment.
+    """Return what another process has written to its file about the limit that it learned: name → number.
 
-    If the process has ended, remove its file and return None.
+    The result is empty if the process is writing to the file at this moment. If the process has ended, remove its file
+    and return None.
     """
     try:
         file = os.open(path, os.O_RDONLY)

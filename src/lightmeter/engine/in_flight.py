@@ -1,4 +1,4 @@
-"""Requests that wait for an answer, with the credits reserved for them: data types without input or output."""
+"""Data types for the requests that wait for an answer, and for the credits reserved for them. No I/O."""
 
 from __future__ import annotations
 

@@ -73,14 +73,16 @@ async def plan_manifest(
 
 
 class RowPlanner:
-    """Plans those rows of the manifest that the journal of a run lacks, and adds them to the journal in chunks.
+    """Plans those rows of the manifest that the journal of a run lacks, and adds them to it in chunks.
+
+    Rows are checked in a second, temporary journal first, because the checks compare each row with all earlier rows.
 
     Args:
         session: The open run.
         run_state: State of the run, in which the planned rows are recorded, so that the engine may send them.
         settings: The user's settings.
-        temporary: An empty temporary folder.
-        journal: The open journal in that folder.
+        temporary: An empty temporary folder, which the caller removes afterwards.
+        journal: The temporary journal, open, in `temporary`. It has no rows yet.
     """
 
     def __init__(

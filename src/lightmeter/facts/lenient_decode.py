@@ -125,9 +125,10 @@ def _keyed(table: str, value: dict[str, Any]) -> FeatureEntries:
 
 
 def _under_key(table: str, literal: str) -> dict[str, Any]:
-    """Return the fields of an entry of the feature `table` that is only the text `literal` under a key.
+    """Return the fields of an entry that an answer gives as a text under a key, instead of as an object.
 
-    For example, the feature `tags` is `{"cat": "0.9"}`. Then the text `0.9` gives the fields `{"score": "0.9"}`.
+    `literal` is the text. The feature, `table`, determines which field the text becomes. For example, if `tags` is
+    `{"cat": "0.9"}`, the text `0.9` gives the fields `{"score": "0.9"}`.
     """
     if table in _NAMED_BY_KEY:
         if to_float(literal) is not None:

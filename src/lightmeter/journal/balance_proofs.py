@@ -275,7 +275,7 @@ def requeue_unanswered_rows(db: sqlite.Connection, allowance: int, at: float) ->
 
 
 def read_proofs(db: sqlite.Connection) -> list[dict[str, Any]]:
-    """Return the stored proofs, oldest first, each as the object in its JSON document.
+    """Return the stored proofs, oldest first, each as the JSON object that `build_proof` or `unprovable_document` made.
 
     A proof says what two balances of the account prove about the requests between them that got no answer.
     """

@@ -117,7 +117,7 @@ def _color_difference(channels: Sequence[NDArray[np.uint8]]) -> int:
 
 
 def _information(histogram: NDArray[np.int64]) -> float:
-    """Return the entropy in bits of the values of all channels together, divided by 10; at most 1.
+    """Return the entropy, in bits, of the distribution over all pairs of channel and level, divided by 10; at most 1.
 
     `histogram` has a row for each channel: the number of pixels of each of the 256 levels.
     """

@@ -193,10 +193,10 @@ def reconcile(window: BalanceWindow, *, sole_spender: bool = False) -> Reconcili
 
 
 def _segments(window: BalanceWindow) -> list[_Segment]:
-    """Split the requests of `window`, in the order sent, at each answer that reports a balance.
+    """Split the requests of `window`, in the order sent, into segments between two consecutive known balances.
 
-    The last segment ends at the closing balance. If requests were in flight together, the balances in answers prove
-    nothing: return one segment with all requests.
+    A segment ends at each answer that reports a balance, and the last one at the closing balance. If requests were in
+    flight together, the balances in answers prove nothing: return one segment with all requests.
     """
     requests, segments, balance, first = window.requests, [], window.opening, 0
     for end, one in enumerate(requests, 1):

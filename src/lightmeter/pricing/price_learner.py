@@ -107,8 +107,8 @@ class PriceLearner:
     """Learns a service's prices from its charges. The same charges in the same order give the same prices.
 
     Prices are learned for each kind of request, such as `image` or `video`. The service charges whole credits: it
-    rounds up either the price of each picture or the price of each request (`Rounding`). Charges can prove rounding of
-    each request.
+    rounds up either the price of each picture or the price of each request (`Rounding`). Some charges are possible only
+    if it rounds each request.
 
     Attributes:
         prior: Kind of request → millicredits for one picture in the price table. Used until a charge shows the price.

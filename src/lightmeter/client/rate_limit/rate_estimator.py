@@ -349,7 +349,11 @@ class RateEstimator:
         self._window = QuotaWindow(count.start, count.not_accepted)
 
     def on_congestion(self, now: float, measured: float) -> None:
-        """Lower the estimate because answers became slower; `measured` is the number of answers per second."""
+        """Lower the estimate because answers became slower.
+
+        `now` is the present time in seconds, by the clock that the other methods use. `measured` is the number of
+        answers per second in the recent past.
+        """
         if self.probe_step >= 0 and self._probed_rates:
             confirmed = self._probed_rates[0]
             self.rate = max(measured, 0.8 * confirmed) if self._excess_sent > confirmed else confirmed

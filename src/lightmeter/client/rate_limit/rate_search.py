@@ -146,7 +146,7 @@ def first_rate(measured: float, accepted: int, tried: float) -> float:
     Args:
         measured: Requests per second accepted so far; 0 if none were accepted.
         accepted: Requests accepted between the first two rejections. If this number is low, the search starts lower.
-        tried: Requests per second sent before the rejection. The search starts below this rate.
+        tried: Requests per second sent before these rejections. The search starts below this rate.
     """
     if not measured:
         return _UNMEASURED_RATE

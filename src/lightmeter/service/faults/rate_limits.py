@@ -92,7 +92,7 @@ class FixedWindowLimit(LimitCounter):
 
 
 class ConcurrencyLimit(LimitCounter):
-    """Limit of requests that run at the same time. The wait for a refused request is always one second.
+    """Limit of requests that run at the same time. A refused client is always told to wait for one second.
 
     Args:
         max_requests: Maximum requests that run at the same time, 1 or more.
