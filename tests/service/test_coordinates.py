@@ -72,7 +72,7 @@ async def answered(view, content):
     """Analyze a picture with this input transform, and return the asset."""
     tariff = Tariff(default_rates(), Rounding.IMAGE)
     async with Fetcher(allow_private=True) as fetcher:
-        worker = Analyzer({"rapidocr": RedFinder(view)}, fetcher, tariff, workers=1)
+        worker = Analyzer({"rapidocr": RedFinder(view)}, fetcher, tariff, max_videos_per_account=1)
         try:
             request = AnalyzeRequest(backend=["rapidocr"], feature=["texts", "brands", "faces"])
             order = AnalysisJob(request, (content,), ("a.png",), held_pictures=(1,), max_frames=1)

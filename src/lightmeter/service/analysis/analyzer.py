@@ -20,7 +20,7 @@ from lightmeter.media.image_transforms import InputTransform
 from lightmeter.media.media_info import is_video
 from lightmeter.service.analysis.analyzer_limits import AnalyzerLimits
 from lightmeter.service.analysis.backpressure import (
-    NOTHING,
+    NO_WAITING_REQUESTS,
     AdmissionController,
     ServiceOverloaded,
 )
@@ -51,7 +51,7 @@ MAX_OPEN_ASSETS: Final = 64
 """Maximum images and videos of an account that are fetched or analyzed at once, to limit connections and files."""
 
 IMAGES_PER_VIDEO: Final = 4
-"""The maximum of images that are analyzed at once is this many times the maximum of videos (`workers`).
+"""The maximum of images that are analyzed at once is this many times the maximum of videos (`max_videos_per_account`).
 
 An image needs little memory. On one core, each took 19.0 ms with 2 images at once, 18.2 with 4, 17.8 with 8 or 16."""
 
@@ -128,7 +128,7 @@ class Analyzer:
         backends: Back ends by name.
         fetcher: Fetches assets by URL.
         tariff: Prices.
-        workers: Maximum videos of an account that are analyzed at once. The maximum number of images is
+        max_videos_per_account: Maximum videos of an account that are analyzed at once. The maximum number of images is
             `IMAGES_PER_VIDEO` times as high.
         limits: Limits of unfinished images and video frames, of the cache of results, and of decoding.
         metrics: Receives counts and durations.
@@ -140,7 +140,7 @@ class Analyzer:
         backends: Mapping[str, Backend | ComposingBackend],
         fetcher: Fetcher,
         tariff: Tariff,
-        workers: int,
+        max_videos_per_account: int,
         *,
         limits: AnalyzerLimits = _LIMITS,
         metrics: Metrics | None = None,
@@ -158,8 +158,8 @@ class Analyzer:
         self._cache = ResultCache(limits.cache_bytes) if limits.cache_bytes else None
         self._admission = AdmissionController(limits.max_pending_pictures, clock or SystemClock())
         self._open_assets = FairSemaphore(MAX_OPEN_ASSETS)
-        self._images = FairSemaphore(IMAGES_PER_VIDEO * workers)
-        self._videos = FairSemaphore(workers)
+        self._images = FairSemaphore(IMAGES_PER_VIDEO * max_videos_per_account)
+        self._videos = FairSemaphore(max_videos_per_account)
         self._metrics.watch_queue_depth("inference", self._inference.depth)
         self._metrics.watch_queue_depth("pictures", lambda: self._admission.pending_pictures)
 
@@ -177,7 +177,7 @@ class Analyzer:
         self._inference.close()
 
     def admit(
-        self, account_id: int, pictures: int, waiting_requests: Mapping[int, int] = NOTHING
+        self, account_id: int, pictures: int, waiting_requests: Mapping[int, int] = NO_WAITING_REQUESTS
     ) -> AbstractContextManager[None]:
         """Return a context manager. In its `with` block, a new request's images and frames count as unfinished.
 

@@ -168,7 +168,7 @@ class ImageNet(PictureBackend):
         `scores` has the score of each tag that the back end knows, in the order of `self._scorer.names`.
         """
         rounded = np.round(scores, 4)
-        best = np.lexsort((-rounded, self._scorer.sizes, -np.round(rounded, 2)))[:MAX_TAGS]
+        best = np.lexsort((-rounded, self._scorer.class_counts, -np.round(rounded, 2)))[:MAX_TAGS]
         names = self._scorer.names
         return {
             names[row]: [Tag(name=names[row], score=float(rounded[row]), source=self.name)]
