@@ -23,7 +23,6 @@ from lightmeter.html_report import queries
 from lightmeter.html_report.model import (
     BINS,
     REVIEW_FROM,
-    Agreement,
     Colors,
     GalleryItem,
     ReportData,
@@ -32,6 +31,7 @@ from lightmeter.html_report.model import (
     Row,
     SeverityHistogram,
     TableStatistics,
+    TagAgreement,
     with_tags_and_colors,
 )
 from lightmeter.html_report.thumbnails import Thumbnail, ThumbnailSource, make_thumbnails
@@ -230,13 +230,13 @@ def sort_colors(colors: Sequence[tuple[str, float]]) -> Colors:
     return tuple(color for _, color in sorted(zip(keys, colors, strict=True)))
 
 
-def _agreements(session: QuerySession) -> list[Agreement]:
+def _agreements(session: QuerySession) -> list[TagAgreement]:
     agreements = []
     rows = named_queries.agreement(session).to_pylist()
     for (first, second), pair_rows in groupby(rows, key=lambda row: (row["one"], row["other"])):
         counts = [(row["label"], row["both_say"], row["both_say"] + row["one_says"]) for row in pair_rows]
         both, either = sum(count[1] for count in counts), sum(count[2] for count in counts)
-        agreements.append(Agreement(first, second, both, either, tuple(counts[:MAX_TABLE_ROWS])))
+        agreements.append(TagAgreement(first, second, both, either, tuple(counts[:MAX_TABLE_ROWS])))
     return agreements[:MAX_TABLE_ROWS]
 
 
