@@ -46,7 +46,7 @@ from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.query import named_queries
 from lightmeter.tables.query.duckdb_query import QuerySession
 
-DUCKDB_MEMORY_MB: Final = 256
+DUCKDB_MEMORY_MIB: Final = 256
 """Memory limit of DuckDB in megabytes. With twice as much memory, a report on a million items is hardly faster."""
 
 MAX_TAGS: Final = 20
@@ -138,7 +138,7 @@ def _load_without_thumbnails(
         most_items: Maximum length of each list of items: the sample of the results, and the items to review.
         clock: Source of the time that the report shows.
     """
-    with QuerySession(out, memory_mb=DUCKDB_MEMORY_MB) as session, open_read_only(out) as db:
+    with QuerySession(out, memory_mib=DUCKDB_MEMORY_MIB) as session, open_read_only(out) as db:
         header = read_run_header(out)
         sample = _query(session, queries.CHECKED_SAMPLE if header.checked_only else queries.SAMPLE, most=most_items)
         data = ReportData(

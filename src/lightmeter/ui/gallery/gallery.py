@@ -26,7 +26,7 @@ BINS: Final = 20
 BIN_EDGES: Final = np.arange(BINS + 1) / BINS
 """Edges of the bins, from 0 to 1."""
 
-DUCKDB_MEMORY_MB: Final = 96
+DUCKDB_MEMORY_MIB: Final = 96
 """Memory limit of a DuckDB session, in megabytes."""
 
 TAGS_PER_CARD: Final = 4
@@ -138,7 +138,7 @@ class Gallery:
             last = attempt == _MAX_READS - 1
             with (
                 suppress(*() if last else (TablesError,)),
-                QuerySession(self._folder, memory_mb=DUCKDB_MEMORY_MB) as tables,
+                QuerySession(self._folder, memory_mib=DUCKDB_MEMORY_MIB) as tables,
             ):
                 self._columns = read_columns(tables)
                 return
@@ -188,7 +188,7 @@ class Gallery:
         """
         if query not in self._cached_positions:
             if self._session is None:
-                self._session = QuerySession(self._folder, memory_mb=DUCKDB_MEMORY_MB)
+                self._session = QuerySession(self._folder, memory_mib=DUCKDB_MEMORY_MIB)
             found = self._session.ask(query).column("place").to_numpy()
             self._cached_positions[query] = found[found < self.item_count]
             while len(self._cached_positions) > _MAX_KEPT:
