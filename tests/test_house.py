@@ -120,7 +120,7 @@ def test_the_package_offers_what_it_lists():
 SQL_MODULES = (
     "lightmeter/journal/",
     "lightmeter/cache/answer_cache.py",
-    "lightmeter/planning/checks/kept_checks.py",
+    "lightmeter/planning/checks/check_cache.py",
     "lightmeter/service/",
     "lightmeter/sqlite.py",
     "lightmeter/tables/",  # DuckDB

@@ -286,7 +286,9 @@ def test_fiftyone_recipe_makes_samples(nbformat):
 def test_your_own_back_end(execute):
     """The model in an ONNX file and the class answer all images, at their own prices."""
     scores = "scores.loc[['coffee', 'rocket']].round(3).to_dict('index')"
-    shares = "[[share.backend, share.pictures, float(share.credits)] for share in run.statement().shares.shares]"
+    shares = (
+        "[[share.backend, share.pictures, float(share.credits)] for share in run.statement().cost_breakdown.shares]"
+    )
     ran = execute(6, f"[{GALLERY}, {scores}, {shares}]")
     gallery, scores, shares = ran.state
     assert gallery == ["", "", 17, 17]

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lightmeter as lm
-from lightmeter.api.agreement import Agreement, DroppedFeature, cohen_kappa, read_agreement
+from lightmeter.api.agreement import Agreement, FeatureAblation, cohen_kappa, read_agreement
 from lightmeter.tables import Dataset
 from lightmeter.tables.arrow.schema import schema
 from tests.tables.replace_table import replace_tables
@@ -120,7 +120,7 @@ def test_measures_are_those_of_a_count_item_by_item(out, tmp_path_factory, rows)
             sets = [(given_answers[one, name], given_answers[other, name]) for name in both]
             overlaps = [len(a & b) / len(a | b) if a | b else 1.0 for a, b in sets]
             assert pair.agreement == pytest.approx(sum(overlaps) / len(both))
-            assert (pair.items, pair.both_say) == (len(both), sum(len(a & b) for a, b in sets))
+            assert (pair.items, pair.given_by_both) == (len(both), sum(len(a & b) for a, b in sets))
             assert (pair.only_one, pair.only_other) == (
                 sum(len(a - b) for a, b in sets),
                 sum(len(b - a) for a, b in sets),
@@ -162,7 +162,7 @@ def test_losses_have_the_credits_of_the_run(tmp_path):
     plan = lm.sync(lm.plan(manifest, features=["tags", "nsfw"], budget=50))
     run = lm.sync(lm.run(plan, out=tmp_path / "out"))
     found = run.agreement()
-    shares = {(share.backend, share.feature): float(share.credits) for share in run.statement().shares.shares}
+    shares = {(share.backend, share.feature): float(share.credits) for share in run.statement().cost_breakdown.shares}
     assert found.unknown_credits is None
     assert {(loss.backend, loss.feature): loss.list_price_credits for loss in found.losses} == shares
     assert sum(shares.values()) < run.statement().paid == 1
@@ -182,7 +182,7 @@ def test_a_back_end_that_answered_no_item_is_left_out(out, tmp_path):
 
 def test_an_unknown_saving_is_reported_once():
     """Where the saving is unknown, the text leaves it out of each line and says why at the end."""
-    dropped = DroppedFeature("red", "tags", 4, 3, 2, 1)
+    dropped = FeatureAblation("red", "tags", 4, 3, 2, 1)
     assert repr(Agreement((), (dropped,), "the plan stored no prices")).split("\n") == [
         "without red tags  loses 2 of 3 answers and all about 1 items",
         "What dropping a back end saves is unknown: the plan stored no prices.",
@@ -192,8 +192,8 @@ def test_an_unknown_saving_is_reported_once():
 def test_losses_that_save_most_for_each_lost_answer_come_first():
     """The value of a loss is the least saving for each lost answer; infinite if it saves credits and loses nothing."""
     losses = [
-        DroppedFeature("red", "tags", 9, 9, lost, 0, 1.35, saved, saved)
+        FeatureAblation("red", "tags", 9, 9, lost, 0, 1.35, saved, saved)
         for lost, saved in [(0, 3), (2, 3), (0, 0), (1, 0)]
     ]
     assert [loss.saved_credits_per_lost_answer for loss in losses] == [math.inf, 1.5, 0.0, 0.0]
-    assert DroppedFeature("red", "tags", 9, 9, 0, 0).saved_credits_per_lost_answer is None
+    assert FeatureAblation("red", "tags", 9, 9, 0, 0).saved_credits_per_lost_answer is None

@@ -131,10 +131,10 @@ def test_the_cost_is_split_by_back_end_and_feature(book):
     book.send([0], 1, 99)
     book.send(list(range(1, 11)), 5, 94)
     stated = read_statement(book.folder)
-    shares = [(share.backend, share.feature, share.pictures, share.credits) for share in stated.shares.shares]
+    shares = [(share.backend, share.feature, share.pictures, share.credits) for share in stated.cost_breakdown.shares]
     each = Fraction(165, 100)
     assert shares == [("clarifai", "nsfw", 11, each), ("clarifai", "tags", 11, each), ("imagga", "tags", 11, each)]
-    assert stated.shares.rounding + 3 * each == stated.paid
+    assert stated.cost_breakdown.rounding + 3 * each == stated.paid
     assert "  1.65      clarifai nsfw, 11 images and frames" in list(stated.lines())
     assert stated.to_dict()["rounded_up"] == 1.05
 
@@ -180,7 +180,7 @@ def test_shares_are_never_guessed(book, paid, why):
     book.send([0, 1], paid, 90)
     stated = read_statement(book.folder)
     assert why in stated.to_dict()["shares_unknown"]
-    assert stated.shares.shares == ()
+    assert stated.cost_breakdown.shares == ()
 
 
 @pytest.mark.parametrize(("embedded", "saved"), [(True, CreditRange(9, 9)), (False, CreditRange(5, 9))])

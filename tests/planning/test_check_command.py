@@ -8,7 +8,7 @@ import pytest
 
 import lightmeter as lm
 from lightmeter.errors import SettingsError
-from lightmeter.planning.checks import kept_checks
+from lightmeter.planning.checks import check_cache
 from lightmeter.sqlite import open_read_only
 from lightmeter.testing import tiny_jpeg
 from tests.planning.test_check_concurrency import host
@@ -113,11 +113,11 @@ async def test_kept_results_are_bounded(tmp_path, manifest, monkeypatch):
     (first,) = result_files(tmp_path)
     with open_read_only(first) as db:
         assert db.execute("SELECT count(*) FROM checks").get == 3
-    monkeypatch.setattr(kept_checks, "MAX_BYTES", 8192)
-    monkeypatch.setattr(kept_checks, "_PAGE_BYTES", 4096)
+    monkeypatch.setattr(check_cache, "MAX_BYTES", 8192)
+    monkeypatch.setattr(check_cache, "_PAGE_BYTES", 4096)
     (tmp_path / "n.csv").write_text("path\n" + "a.jpg\nb.jpg\n" * 200)
     assert (await lm.check(tmp_path / "n.csv")).rows == 400
-    monkeypatch.setattr(kept_checks, "MAX_AGE_S", -1)
+    monkeypatch.setattr(check_cache, "MAX_AGE_S", -1)
     await lm.check(manifest)
     assert [path.stem for path in result_files(tmp_path)] == [first.stem]
 

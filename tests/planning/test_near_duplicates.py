@@ -117,7 +117,7 @@ async def test_another_order_in_the_next_night_pays_for_nothing(folder):
 
 
 async def test_a_plan_that_was_stopped_finds_the_same_near_duplicates(folder, monkeypatch):
-    """Kept checks have what the search needs: the files are not read again, and the duplicates are the same."""
+    """Cached checks have what the search needs: the files are not read again, and the duplicates are the same."""
     expected = rows(await lm.plan(folder, duplicates="near", **COLORS))
     monkeypatch.setattr(build, "plan_from_journal", _stop)
     with pytest.raises(KeyboardInterrupt):

@@ -6,13 +6,13 @@ from lightmeter.prechecks.memory_limit import MemoryLimit
 
 
 async def test_tasks_wait_until_others_give_memory_back():
-    """The sum of all shares never exceeds the limit, and every task gets its share in the end."""
+    """The sum of all reservations never exceeds the limit, and every task gets its reservation in the end."""
     limit, held, most, done = MemoryLimit(100), 0, 0, []
 
     async def use(size: int) -> None:
         nonlocal held, most
-        async with limit.share() as share:
-            await share.reserve(size)
+        async with limit.reservation() as reservation:
+            await reservation.reserve(size)
             held += size
             most = max(most, held)
             await asyncio.sleep(0)
@@ -27,12 +27,12 @@ async def test_tasks_wait_until_others_give_memory_back():
 
 
 async def test_a_task_that_is_cancelled_gives_its_memory_back():
-    """A cancelled task keeps no memory, whether it has its share or waits for it."""
+    """A cancelled task keeps no memory, whether it has its reservation or waits for it."""
     limit = MemoryLimit(10)
 
     async def hold() -> None:
-        async with limit.share() as share:
-            await share.reserve(10)
+        async with limit.reservation() as reservation:
+            await reservation.reserve(10)
             await asyncio.Event().wait()
 
     tasks = [asyncio.create_task(hold()) for _ in range(3)]
@@ -40,5 +40,5 @@ async def test_a_task_that_is_cancelled_gives_its_memory_back():
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    async with asyncio.timeout(60), limit.share() as share:
-        await share.reserve(10)
+    async with asyncio.timeout(60), limit.reservation() as reservation:
+        await reservation.reserve(10)

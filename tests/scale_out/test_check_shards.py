@@ -15,7 +15,7 @@ from pyarrow import fs
 
 import lightmeter as lm
 from lightmeter.errors import SettingsError, UsageError, WorkersLost
-from lightmeter.planning.checks import kept_checks
+from lightmeter.planning.checks import check_cache
 from lightmeter.scale_out.check_shards import check_shard
 from lightmeter.scale_out.executors import open_executor
 from lightmeter.sqlite import open_read_only
@@ -47,8 +47,8 @@ async def test_a_plan_uses_the_results_of_the_workers(manifest, tmp_path, dask, 
     options = {"executor": dask, "shard_rows": 10, "shard_dir": tmp_path / "shared"}
     await lm.check(manifest, tmp_path / "out", **options)
     checked = []
-    original = kept_checks.KeptChecks.add
-    monkeypatch.setattr(kept_checks.KeptChecks, "add", lambda self, new: checked.extend(new) or original(self, new))
+    original = check_cache.CheckCache.add
+    monkeypatch.setattr(check_cache.CheckCache, "add", lambda self, new: checked.extend(new) or original(self, new))
     plan = await lm.plan(manifest, features=["colors"])
     assert plan.counts["pending"] + plan.counts["duplicate"] == 41
     assert not [result for _, result in checked if result.fatal is None]

@@ -7,12 +7,12 @@ from pathlib import Path
 import psycopg
 from procrastinate.schema import SchemaManager
 
-from lightmeter.service.store.postgres import CLOCK, OLDEST_QUEUE, with_search_path
+from lightmeter.service.store.postgres import BASELINE_QUEUE_MIGRATION, CLOCK, with_search_path
 from lightmeter.service.store.schema import SCHEMA, VERSION
 from lightmeter.service.store.sql_dialects import to_postgres_tables
 
 
-def queue_schema_scripts(last=OLDEST_QUEUE) -> list[str]:
+def queue_schema_scripts(last=BASELINE_QUEUE_MIGRATION) -> list[str]:
     """Return the scripts of the installed procrastinate up to one of them, which make the schema of its version."""
     paths = sorted(Path(SchemaManager.get_migrations_path()).glob("*.sql"))
     return [path.read_text(encoding="utf-8") for path in paths if path.stem <= last]

@@ -58,7 +58,10 @@ async def doing():
     async def do(teller, pictures=2, backends=("palette", "teller")):
         async with Fetcher(allow_private=True) as fetcher:
             worker = Analyzer(
-                {"palette": PaletteBackend(), "teller": teller}, fetcher, Tariff(RATES, Rounding.IMAGE), workers=2
+                {"palette": PaletteBackend(), "teller": teller},
+                fetcher,
+                Tariff(RATES, Rounding.IMAGE),
+                max_videos_per_account=2,
             )
             workers.append(worker)
             await worker.warm()
@@ -137,7 +140,11 @@ async def test_an_overloaded_analyzer_refuses_with_retry_after():
     async with Fetcher(allow_private=True) as fetcher:
         tariff = Tariff(RATES, Rounding.IMAGE)
         worker = Analyzer(
-            {"palette": PaletteBackend()}, fetcher, tariff, workers=2, limits=AnalyzerLimits(max_pending_pictures=3)
+            {"palette": PaletteBackend()},
+            fetcher,
+            tariff,
+            max_videos_per_account=2,
+            limits=AnalyzerLimits(max_pending_pictures=3),
         )
         with worker.admit(1, 3), pytest.raises(ServiceOverloaded) as busy:
             worker.admit(1, 1)

@@ -23,7 +23,7 @@ from lightmeter.wire.request import AnalyzeRequest
 from lightmeter.wire.response import Brand, Entries, Face, Text
 
 SIDES = st.integers(1, 5000)
-VIEWS = st.one_of(
+TRANSFORMS = st.one_of(
     st.integers(1, 2000).map(FitWithin),
     st.integers(1, 600).map(StretchToSquare),
     st.builds(CenterCrop, st.integers(1, 600), st.floats(0.1, 1)),
@@ -37,8 +37,8 @@ class RedFinder:
     name = "rapidocr"
     features = frozenset({"texts", "brands", "faces"})
 
-    def __init__(self, view):
-        self.traits = BackendTraits(view=view)
+    def __init__(self, transform):
+        self.traits = BackendTraits(transform=transform)
 
     def warm(self):
         """Do nothing: there is no model."""
@@ -68,11 +68,11 @@ async def no_more(pictures):
     raise AssertionError(pictures)
 
 
-async def answered(view, content):
+async def answered(transform, content):
     """Analyze a picture with this input transform, and return the asset."""
     tariff = Tariff(default_rates(), Rounding.IMAGE)
     async with Fetcher(allow_private=True) as fetcher:
-        worker = Analyzer({"rapidocr": RedFinder(view)}, fetcher, tariff, workers=1)
+        worker = Analyzer({"rapidocr": RedFinder(transform)}, fetcher, tariff, max_videos_per_account=1)
         try:
             request = AnalyzeRequest(backend=["rapidocr"], feature=["texts", "brands", "faces"])
             order = AnalysisJob(request, (content,), ("a.png",), held_pictures=(1,), max_frames=1)
@@ -99,11 +99,11 @@ def drawn(orientation=1):
 
 @pytest.mark.parametrize("orientation", [1, 6])
 @pytest.mark.parametrize(
-    "view", [FitWithin(600), FitWithin(4000), StretchToSquare(300), CenterCrop(300, 0.75)], ids=str
+    "transform", [FitWithin(600), FitWithin(4000), StretchToSquare(300), CenterCrop(300, 0.75)], ids=str
 )
-async def test_polygons_and_boxes_lie_on_the_original(view, orientation):
-    """Coordinates fit the size of the asset for scaled, stretched, cropped and rotated views."""
-    asset = await answered(view, drawn(orientation))
+async def test_polygons_and_boxes_lie_on_the_original(transform, orientation):
+    """Coordinates fit the size of the asset for scaled, stretched, cropped and rotated pictures."""
+    asset = await answered(transform, drawn(orientation))
     assert (asset["width"], asset["height"]) == (2400, 1200)
     near = pytest.approx([1000, 400, 1600, 400, 1600, 700, 1000, 700], abs=9)
     for feature in ("texts", "brands"):
@@ -120,13 +120,13 @@ async def test_polygons_and_boxes_lie_on_the_original(view, orientation):
     }
 
 
-@given(view=VIEWS, width=SIDES, height=SIDES)
-def test_a_view_lies_inside_its_picture(view, width, height):
-    """The corners of a view are inside the picture."""
-    side = 7 if isinstance(view, FitWithin) else view.side
-    where = pixel_mapping(view, width, height, np.broadcast_to(np.uint8(0), (side, side, 3)))
+@given(transform=TRANSFORMS, width=SIDES, height=SIDES)
+def test_transformed_pixels_lie_inside_its_picture(transform, width, height):
+    """The corners of a transformed picture are inside the original."""
+    side = 7 if isinstance(transform, FitWithin) else transform.side
+    where = pixel_mapping(transform, width, height, np.broadcast_to(np.uint8(0), (side, side, 3)))
     right, bottom = where.left + side * where.across, where.top + side * where.down
-    if not isinstance(view, CenterCrop):
+    if not isinstance(transform, CenterCrop):
         assert (where.left, where.top, right, bottom) == pytest.approx((0, 0, width, height))
     assert where.left >= 0
     assert where.top >= 0

@@ -36,17 +36,19 @@ def decoders() -> list[int]:
 
 
 WHOLE = FitWithin(1024)
-VIEWS = frozenset({WHOLE})
+TRANSFORMS = frozenset({WHOLE})
 
 
-async def watched(decoder: MediaDecoder, path: Path, interval_s: int = 1, max_frames: int = 3, views=VIEWS) -> list:
+async def watched(
+    decoder: MediaDecoder, path: Path, interval_s: int = 1, max_frames: int = 3, transforms=TRANSFORMS
+) -> list:
     """Decode a video, and return its slices."""
-    return [pictures async for pictures in decoder.decode_video(path, views, interval_s, max_frames)]
+    return [pictures async for pictures in decoder.decode_video(path, transforms, interval_s, max_frames)]
 
 
-async def developed(decoder: MediaDecoder, content: bytes, views=VIEWS):
+async def developed(decoder: MediaDecoder, content: bytes, transforms=TRANSFORMS):
     """Decode an image."""
-    return await decoder.decode_image(AssetPayload.from_bytes(content), views)
+    return await decoder.decode_image(AssetPayload.from_bytes(content), transforms)
 
 
 async def test_a_video_without_a_limit_is_captured_whole(tmp_path):
@@ -54,7 +56,7 @@ async def test_a_video_without_a_limit_is_captured_whole(tmp_path):
     path = tiny_video(tmp_path / "long.avi", frames=[tiny_picture(seed % 9) for seed in range(300)], fps=1)
     decoder = MediaDecoder(DecodingLimits(slice_frames=80))
     slices = await watched(decoder, path, max_frames=0)
-    assert [len(pictures.pixels_by_view[WHOLE]) for pictures in slices] == [80, 80, 80, 60]
+    assert [len(pictures.pixels_by_transform[WHOLE]) for pictures in slices] == [80, 80, 80, 60]
     times = [time_s for pictures in slices for time_s in pictures.metadata.times_s]
     assert times == [float(second) for second in range(len(times))]
     assert len(times) == await decoder.count_frames(path, 1, 0) == 300
@@ -89,7 +91,7 @@ async def test_a_crashed_decoder_fails_its_own_video_only(tmp_path):
     os.kill(pids[0], signal.SIGSEGV)
     with pytest.raises(BrokenMedia, match="SIGSEGV"):
         await crashing
-    assert [len(slices[0].pixels_by_view[WHOLE]) for slices in await others] == [3] * 2
+    assert [len(slices[0].pixels_by_transform[WHOLE]) for slices in await others] == [3] * 2
 
 
 async def test_limits_reach_the_decoder(tmp_path):
@@ -130,28 +132,28 @@ async def test_large_pictures_come_out_small():
     Image.fromarray(np.zeros((3000, 5000, 3), np.uint8)).save(stream, "PNG")
     pictures = await developed(MediaDecoder(), stream.getvalue())
     assert (pictures.metadata.width, pictures.metadata.height) == (5000, 3000)
-    assert max(pictures.pixels_by_view[WHOLE][0].shape) == WHOLE.most_side
+    assert max(pictures.pixels_by_transform[WHOLE][0].shape) == WHOLE.most_side
 
 
-async def test_a_view_does_not_depend_on_other_views():
-    """A view does not depend on the other views that are computed, and its pixels are read-only."""
+async def test_a_transform_does_not_depend_on_other_transforms():
+    """The result of a transform does not depend on the other transforms that are applied, and is read-only."""
     square = CenterCrop(32, 0.5)
     content = tiny_jpeg(5, width=640, height=480)
     decoder = MediaDecoder()
     alone = await developed(decoder, content, frozenset({square}))
     together = await developed(decoder, content, frozenset({square, WHOLE}))
-    assert set(alone.pixels_by_view) == {square}
-    assert np.array_equal(alone.pixels_by_view[square][0], together.pixels_by_view[square][0])
-    assert not any(rgb.flags.writeable for pictures in together.pixels_by_view.values() for rgb in pictures)
+    assert set(alone.pixels_by_transform) == {square}
+    assert np.array_equal(alone.pixels_by_transform[square][0], together.pixels_by_transform[square][0])
+    assert not any(rgb.flags.writeable for pictures in together.pixels_by_transform.values() for rgb in pictures)
 
 
-async def test_frames_have_the_requested_views(tmp_path):
-    """Each frame of a video has the requested views, in order of time."""
+async def test_frames_are_transformed_as_requested(tmp_path):
+    """Each requested transform is applied to each frame of a video, in order of time."""
     path = tiny_video(tmp_path / "tiny.avi", frames=25)
     square = CenterCrop(16)
-    (pictures,) = await watched(MediaDecoder(), path, views=frozenset({square, WHOLE}))
-    assert [rgb.shape for rgb in pictures.pixels_by_view[square]] == [(16, 16, 3)] * len(pictures.metadata.times_s)
-    assert [rgb.shape for rgb in pictures.pixels_by_view[WHOLE]] == [(48, 64, 3)] * len(pictures.metadata.times_s)
+    (pictures,) = await watched(MediaDecoder(), path, transforms=frozenset({square, WHOLE}))
+    assert [rgb.shape for rgb in pictures.pixels_by_transform[square]] == [(16, 16, 3)] * len(pictures.metadata.times_s)
+    assert [rgb.shape for rgb in pictures.pixels_by_transform[WHOLE]] == [(48, 64, 3)] * len(pictures.metadata.times_s)
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ def test_each_crash_is_counted_once(alone):
     """A crash counts as "alone" or "beside others", as the request ran."""
     record = CrashRecord()
     for each in alone:
-        record = CrashRecord(record.deaths, record.deaths_alone, each).after_crash()
-    assert (record.deaths, record.deaths_alone) == (alone.count(False), alone.count(True))
+        record = CrashRecord(record.crashes_shared, record.crashes_alone, each).after_crash()
+    assert (record.crashes_shared, record.crashes_alone) == (alone.count(False), alone.count(True))
     assert record.must_run_alone == (alone.count(False) >= ALONE_AFTER_CRASHES)
     assert record.must_fail == (alone.count(True) >= FAIL_AFTER_CRASHES_ALONE)
 
@@ -38,7 +38,7 @@ def test_a_poison_request_fails_after_a_fixed_number_of_crashes():
     record, deaths = CrashRecord(), 0
     while not record.must_fail:
         record, deaths = (
-            CrashRecord(record.deaths, record.deaths_alone, record.must_run_alone).after_crash(),
+            CrashRecord(record.crashes_shared, record.crashes_alone, record.must_run_alone).after_crash(),
             deaths + 1,
         )
     assert deaths == ALONE_AFTER_CRASHES + FAIL_AFTER_CRASHES_ALONE

@@ -126,7 +126,7 @@ def test_what_does_not_fit_into_memory_goes_to_temporary_files(out, tmp_path, mo
     monkeypatch.setattr(tempfile, "tempdir", None)
     (tmp_path / "spill").mkdir()
     before = sorted(tmp_path.rglob("*"))
-    with duckdb_query.QuerySession(out, memory_mb=64) as tables:
+    with duckdb_query.QuerySession(out, memory_mib=64) as tables:
         large = "SELECT r, row_number() OVER (ORDER BY hash(r)) AS n FROM range(4000000) AS t(r)"
         (row,) = tables.ask(f"SELECT count(*) AS rows, max(n) AS n FROM ({large}) WHERE r % 1000 = 0").to_pylist()  # noqa: S608 (ours)
         settings = "current_setting('memory_limit') AS memory, current_setting('temp_directory') AS spill"

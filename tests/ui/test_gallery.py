@@ -212,7 +212,7 @@ def test_changed_tables_are_read_again(tmp_path):
         gallery.show(Filters(), Sort(by="column:url"))
         write(tmp_path, [item(), item(tags=[("cat", 1.0, "one")])])
         gallery.show(Filters(), Sort(by="column:url"))
-        assert (gallery.items, gallery.facets()["tags"]) == (2, [{"value": "cat", "items": 1}])
+        assert (gallery.item_count, gallery.facets()["tags"]) == (2, [{"value": "cat", "items": 1}])
 
 
 @pytest.mark.parametrize("by", ["colour", "column:gone", 'column:a"; DROP TABLE x'])

@@ -36,7 +36,7 @@ from lightmeter.tables.query.duckdb_query import QuerySession
 DEFAULT_THRESHOLD: Final = 0.5
 """NSFW severity (0 to 1) from which a picture counts as unsafe, if the caller names no other threshold."""
 
-MEMORY_MB: Final = 1024
+MEMORY_MIB: Final = 1024
 """Memory limit of the queries in MiB; DuckDB moves data beyond it to temporary files."""
 
 _ANSWERS: Final[Mapping[str, str]] = MappingProxyType(
@@ -87,18 +87,18 @@ _PAIRS: Final = """
             FROM sources a JOIN sources b ON a.source < b.source),
 merged AS (SELECT item_id, looked, givers, count(*) AS times FROM kept GROUP BY ALL),
 counts AS (
-  SELECT one, other, item_id, coalesce(sum(times) FILTER (givers & bits = bits), 0) AS both_say,
-         coalesce(sum(times) FILTER (givers & one_bit <> 0), 0) AS said_by_one,
-         coalesce(sum(times) FILTER (givers & other_bit <> 0), 0) AS said_by_other
+  SELECT one, other, item_id, coalesce(sum(times) FILTER (givers & bits = bits), 0) AS given_by_both,
+         coalesce(sum(times) FILTER (givers & one_bit <> 0), 0) AS given_by_one,
+         coalesce(sum(times) FILTER (givers & other_bit <> 0), 0) AS given_by_other
   FROM merged, pairs WHERE looked & bits = bits AND givers & bits <> 0 GROUP BY ALL
 ), sums AS (
-  SELECT one, other, count(*) AS items, sum(both_say)::BIGINT AS both_say, sum(said_by_one)::BIGINT AS said_by_one,
-         sum(said_by_other)::BIGINT AS said_by_other,
-         sum(both_say / (said_by_one + said_by_other - both_say)) AS overlap
+  SELECT one, other, count(*) AS items, sum(given_by_both)::BIGINT AS given_by_both,
+         sum(given_by_one)::BIGINT AS given_by_one, sum(given_by_other)::BIGINT AS given_by_other,
+         sum(given_by_both / (given_by_one + given_by_other - given_by_both)) AS overlap
   FROM counts GROUP BY ALL
 ), universe AS (SELECT one, other, count(*) AS items FROM looked, pairs WHERE looked & bits = bits GROUP BY ALL)
-SELECT one, other, universe.items AS items, coalesce(both_say, 0) AS both_say,
-       coalesce(said_by_one - both_say, 0) AS only_one, coalesce(said_by_other - both_say, 0) AS only_other,
+SELECT one, other, universe.items AS items, coalesce(given_by_both, 0) AS given_by_both,
+       coalesce(given_by_one - given_by_both, 0) AS only_one, coalesce(given_by_other - given_by_both, 0) AS only_other,
        (universe.items - coalesce(sums.items, 0) + coalesce(overlap, 0)) / universe.items AS agreement
 FROM universe LEFT JOIN sums USING (one, other) ORDER BY one, other
 """
@@ -117,7 +117,7 @@ _MAX_LINES: Final = 20
 
 _PAIR_TYPES: Final[dict[str, pa.DataType]] = {
     **dict.fromkeys(("feature", "one", "other"), pa.string()),
-    **dict.fromkeys(("items", "both_say", "only_one", "only_other"), pa.int64()),
+    **dict.fromkeys(("items", "given_by_both", "only_one", "only_other"), pa.int64()),
     **dict.fromkeys(("agreement", "kappa"), pa.float64()),
 }
 _LOSS_TYPES: Final[dict[str, pa.DataType]] = {
@@ -140,7 +140,7 @@ class PairAgreement:
         one: A back end.
         other: The other back end.
         items: Number of items that both back ends analyzed without an error and, for `nsfw`, rated.
-        both_say: Number of answers that both gave about the same item. A tag of two items counts twice.
+        given_by_both: Number of answers that both gave about the same item. A tag of two items counts twice.
         only_one: Number of answers that `one` gave about an item and `other` did not.
         only_other: Number of answers that `other` gave about an item and `one` did not.
         agreement: Mean of the Jaccard overlap of their answers over the items, 0 to 1. For a yes-or-no feature (`nsfw`,
@@ -152,7 +152,7 @@ class PairAgreement:
     one: str
     other: str
     items: int
-    both_say: int
+    given_by_both: int
     only_one: int
     only_other: int
     agreement: float
@@ -160,7 +160,7 @@ class PairAgreement:
 
 
 @dataclass(frozen=True, slots=True)
-class DroppedFeature:
+class FeatureAblation:
     """What would be lost, and saved, if a run had left out one feature of one back end.
 
     Attributes:
@@ -218,7 +218,7 @@ class Agreement:
     """
 
     pairs: tuple[PairAgreement, ...]
-    losses: tuple[DroppedFeature, ...]
+    losses: tuple[FeatureAblation, ...]
     unknown_credits: str | None = None
 
     def pairs_table(self) -> pa.Table:
@@ -226,20 +226,20 @@ class Agreement:
         return pa.Table.from_pylist([asdict(pair) for pair in self.pairs], schema=pa.schema(_PAIR_TYPES))
 
     def losses_table(self) -> pa.Table:
-        """Return `losses` as an Arrow table; its columns are the attributes of `DroppedFeature`."""
-        return pa.Table.from_pylist([dropped.to_dict() for dropped in self.losses], schema=pa.schema(_LOSS_TYPES))
+        """Return `losses` as an Arrow table; its columns are the attributes of `FeatureAblation`."""
+        return pa.Table.from_pylist([ablation.to_dict() for ablation in self.losses], schema=pa.schema(_LOSS_TYPES))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes as a dictionary; `pairs` and `losses` become lists of dictionaries."""
         return {
             "pairs": [asdict(pair) for pair in self.pairs],
-            "losses": [dropped.to_dict() for dropped in self.losses],
+            "losses": [ablation.to_dict() for ablation in self.losses],
             "unknown_credits": self.unknown_credits,
         }
 
     def __repr__(self) -> str:
         lines = [_pair_line(pair) for pair in self.pairs[:_MAX_LINES]] + [
-            _dropped_line(dropped) for dropped in self.losses[:_MAX_LINES]
+            _ablation_line(ablation) for ablation in self.losses[:_MAX_LINES]
         ]
         if lines and self.unknown_credits is not None:
             lines.append(f"What dropping a back end saves is unknown: {self.unknown_credits}.")
@@ -273,29 +273,33 @@ def read_agreement(
         saved = credits_saved_without(db) if breakdown.unknown is None else None
     list_prices = {(share.backend, share.feature): float(share.credits) for share in breakdown.shares}
     pairs: list[PairAgreement] = []
-    losses: list[DroppedFeature] = []
-    with QuerySession(out if where is None else where, memory_mb=MEMORY_MB) as session:
+    losses: list[FeatureAblation] = []
+    with QuerySession(out if where is None else where, memory_mib=MEMORY_MIB) as session:
         for feature in _ANSWERS:
             paid = [share.backend for share in breakdown.shares if share.feature == feature and share.pictures]
             compared = _compare(session, feature, _sources(session, feature, paid), min_score, thresholds)
             pairs += compared[0]
             # Back ends of an earlier run of the folder answered no item of this one.
             rows = [row for row in compared[1] if row["items"] or row["source"] in paid]
-            losses += [DroppedFeature(row.pop("source"), feature, **row) for row in rows]
-    losses = [_with_credits(dropped, list_prices, saved or {}) for dropped in losses]
-    losses.sort(key=lambda dropped: (-_sort_value(dropped), dropped.lost_answers, dropped.feature, dropped.backend))
+            losses += [FeatureAblation(row.pop("source"), feature, **row) for row in rows]
+    losses = [_with_credits(ablation, list_prices, saved or {}) for ablation in losses]
+    losses.sort(
+        key=lambda ablation: (-_sort_value(ablation), ablation.lost_answers, ablation.feature, ablation.backend)
+    )
     unfit = None if saved is not None else "the charges do not follow the prices of the plan"
     return Agreement(tuple(pairs), tuple(losses), breakdown.unknown or unfit)
 
 
 def _with_credits(
-    dropped: DroppedFeature, list_prices: Mapping[tuple[str, str], float], saved: Mapping[tuple[str, str], CreditRange]
-) -> DroppedFeature:
-    key = (dropped.backend, dropped.feature)
-    dropped = replace(dropped, list_price_credits=list_prices.get(key))
+    ablation: FeatureAblation,
+    list_prices: Mapping[tuple[str, str], float],
+    saved: Mapping[tuple[str, str], CreditRange],
+) -> FeatureAblation:
+    key = (ablation.backend, ablation.feature)
+    ablation = replace(ablation, list_price_credits=list_prices.get(key))
     if key not in saved:
-        return dropped
-    return replace(dropped, saved_credits_low=saved[key].low, saved_credits_high=saved[key].high)
+        return ablation
+    return replace(ablation, saved_credits_low=saved[key].low, saved_credits_high=saved[key].high)
 
 
 def cohen_kappa(items: int, both: int, only_one: int, only_other: int) -> float | None:
@@ -346,7 +350,7 @@ def _compare(
 
     Returns:
         (the agreements, one dict for each back end). A dict has the name of the back end under the key `source`, and
-        `items`, `answers`, `lost_answers` and `lost_items` as in `DroppedFeature`.
+        `items`, `answers`, `lost_answers` and `lost_items` as in `FeatureAblation`.
     """
     if not sources:
         return [], []
@@ -361,14 +365,14 @@ def _compare(
         session.register("thresholds", pa.table({"source": sources, "threshold": pa.array(least, pa.float64())}))
     pairs = []
     for row in session.ask(items + _PAIRS, params).to_pylist():
-        counts = (row["items"], row["both_say"], row["only_one"], row["only_other"])
+        counts = (row["items"], row["given_by_both"], row["only_one"], row["only_other"])
         pairs.append(PairAgreement(feature, **row, kappa=cohen_kappa(*counts) if feature in _YES_OR_NO else None))
     return pairs, session.ask(items + _LOST, params).to_pylist()
 
 
-def _sort_value(dropped: DroppedFeature) -> float:
-    """Return the credits saved per answer that no other back end gives; -1 if unknown, to sort `dropped` last."""
-    value = dropped.saved_credits_per_lost_answer
+def _sort_value(ablation: FeatureAblation) -> float:
+    """Return the credits saved per answer that no other back end gives; -1 if unknown, to sort `ablation` last."""
+    value = ablation.saved_credits_per_lost_answer
     return -1.0 if value is None else value
 
 
@@ -377,11 +381,11 @@ def _pair_line(pair: PairAgreement) -> str:
     return f"{pair.feature}: {pair.one} and {pair.other}  agree by {pair.agreement:.0%}{kappa} on {pair.items:,} items"
 
 
-def _dropped_line(dropped: DroppedFeature) -> str:
+def _ablation_line(ablation: FeatureAblation) -> str:
     saved = ""
-    if dropped.saved_credits_low is not None and dropped.saved_credits_high is not None:
-        saved = f"saves {CreditRange(dropped.saved_credits_low, dropped.saved_credits_high)}, "
+    if ablation.saved_credits_low is not None and ablation.saved_credits_high is not None:
+        saved = f"saves {CreditRange(ablation.saved_credits_low, ablation.saved_credits_high)}, "
     return (
-        f"without {dropped.backend} {dropped.feature}  {saved}loses {dropped.lost_answers:,} of "
-        f"{dropped.answers:,} answers and all about {dropped.lost_items:,} items"
+        f"without {ablation.backend} {ablation.feature}  {saved}loses {ablation.lost_answers:,} of "
+        f"{ablation.answers:,} answers and all about {ablation.lost_items:,} items"
     )

@@ -34,7 +34,7 @@ from lightmeter.options import (
     VIDEO_OPTIONS,
     Options,
 )
-from lightmeter.planning.checks.kept_checks import remove_kept_checks
+from lightmeter.planning.checks.check_cache import remove_check_cache
 from lightmeter.planning.plan import Plan
 from lightmeter.prechecks.robots_rules import RobotsMode
 from lightmeter.settings import Settings, read_settings
@@ -151,7 +151,7 @@ def forget_kept_checks(out: Path, options: Options, settings: Settings) -> None:
     """
     with open_read_only(out) as db:
         meta = get_meta(db)
-    remove_kept_checks(meta.get("manifest_path") or meta["manifest"], options, settings)
+    remove_check_cache(meta.get("manifest_path") or meta["manifest"], options, settings)
 
 
 def _is_run_of(header: RunHeader, plan: Plan) -> bool:

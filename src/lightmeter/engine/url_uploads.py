@@ -19,7 +19,7 @@ from lightmeter.errors import FetchError, MediaTooLarge
 from lightmeter.facts.wire_answer import WireAnswer
 from lightmeter.media.image import encode_jpeg, load_rgb, read_image_info
 from lightmeter.media.media_info import SNIFF_BYTES, sniff
-from lightmeter.prechecks.host_requests import HostLimits, send_politely
+from lightmeter.prechecks.host_requests import HostLimits, send_with_retries
 from lightmeter.prechecks.robots_rules import RobotsMode
 from lightmeter.prechecks.url_probe import UrlProber
 from lightmeter.tempdirs import LockedTempDir
@@ -121,7 +121,7 @@ class UploadFetcher:
         with LockedTempDir() as folder:
             path = folder.path / "media"
             async with host.slot():
-                response = await send_politely(
+                response = await send_with_retries(
                     host, lambda: self.prober.download(url, path, _MAX_DOWNLOAD_BYTES), self._slots, timed=False
                 )
             if not response.ok:

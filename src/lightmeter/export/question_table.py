@@ -121,7 +121,7 @@ def _answer_rows(ask: Ask, answer: Mapping[str, Any], asset: int, retry: _Retry)
     if not first:
         yield _Row(error=f"No description was answered.{_service_errors(answer)}")
     is_invalid = any(parsed.error is not None for _, parsed in first)
-    second, retry_note = _retried(ask, retry) if is_invalid else ({}, "")
+    second, retry_note = _parse_second_answer(ask, retry) if is_invalid else ({}, "")
     for entry, parsed in first:
         replacements = second.get((entry.frame, entry.source)) if parsed.error is not None else None
         if replacements:
@@ -139,7 +139,7 @@ def _row(entry: DescriptionEntry, parsed: ParsedAnswer, error_note: str) -> _Row
 _ParsedByFrameAndSource = dict[tuple[int | None, str | None], list[tuple[DescriptionEntry, ParsedAnswer]]]
 
 
-def _retried(ask: Ask, retry: _Retry) -> tuple[_ParsedByFrameAndSource, str]:
+def _parse_second_answer(ask: Ask, retry: _Retry) -> tuple[_ParsedByFrameAndSource, str]:
     """Parse the stored answer to the second request for an item, which repeated the user's question.
 
     Args:

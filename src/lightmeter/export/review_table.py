@@ -28,7 +28,7 @@ from lightmeter.tables.dataset import Dataset, open_parts
 from lightmeter.tables.parts import read_batches, read_schema
 from lightmeter.tables.query.duckdb_catalog import CATALOG, write_catalog
 
-_MARK: Final = "reviews"
+_VERSION_KEY: Final = "reviews"
 """Key in the metadata (lineage) of the Parquet file. Its value is the version of the decisions in the file."""
 
 MAX_CHANGES: Final = 10_000
@@ -87,7 +87,7 @@ def _update_table(dataset: Dataset) -> bool:
     """
     try:
         (part,) = dataset.describe(REVIEWS)
-        since = ReviewMark(*part.lineage[_MARK])
+        since = ReviewMark(*part.lineage[_VERSION_KEY])
         if set(read_schema(part.path).names) != set(schema(REVIEWS).names):
             return False
         changes = changed_reviews(dataset.out, since, MAX_CHANGES)
@@ -116,7 +116,7 @@ def _write_table(dataset: Dataset, mark: ReviewMark, tables: Iterable[pa.Table])
 
     `mark` is the version of the decisions. It is stored in the new file.
     """
-    lineage = {"lightmeter": __version__, _MARK: list(mark)}
+    lineage = {"lightmeter": __version__, _VERSION_KEY: list(mark)}
     with dataset.staging() as staging, open_parts(staging, 0, {REVIEWS: schema(REVIEWS)}, lineage) as parts:
         for table in tables:
             parts[REVIEWS].write(table)
@@ -130,7 +130,7 @@ def _is_current(dataset: Dataset) -> bool:
         lineage = dataset.lineage(REVIEWS)
     except TablesError:  # a broken file is written anew
         return False
-    return lineage is not None and lineage.get(_MARK) == list(review_mark(dataset.out))
+    return lineage is not None and lineage.get(_VERSION_KEY) == list(review_mark(dataset.out))
 
 
 def _arrow_table(reviews: list[Review]) -> pa.Table:

@@ -92,7 +92,7 @@ def _normalized_keys(keys: tuple[str, ...]) -> tuple[tuple[str, ...], frozenset[
     return names, frozenset(topics | {"box" for name in names if name in _BOX_KEYS})
 
 
-def _folded(value: Any) -> dict[str, Any]:
+def _with_normalized_keys(value: Any) -> dict[str, Any]:
     """Return the JSON object `value` with its keys in lower case without underscores.
 
     If `value` is not an object, return an empty one.
@@ -122,7 +122,7 @@ def _box(face: dict[str, Any], fields: dict[str, Any], *, boxed: bool) -> tuple[
     """
     found: tuple[float | None, ...] = (None,) * len(_SIDES)
     if boxed:
-        box = _folded(_first(face, _BOXES)) or face
+        box = _with_normalized_keys(_first(face, _BOXES)) or face
         found = tuple([to_float(_first(box, names)) for names in _SIDES])
         if None not in found:
             return found
@@ -136,7 +136,7 @@ def _age(face: dict[str, Any]) -> tuple[float | None, float | None]:
     If the answer states a single age, both ends are equal.
     """
     answered = _first(face, ("agerange", "age"))
-    span = _folded(answered)
+    span = _with_normalized_keys(answered)
     if span:
         return to_float(_first(span, ("low", "min"))), to_float(_first(span, ("high", "max")))
     exact = to_float(answered)
@@ -150,10 +150,10 @@ def _age(face: dict[str, Any]) -> tuple[float | None, float | None]:
 
 def _gender(face: dict[str, Any]) -> tuple[str | None, float | None]:
     answered = face.get("gender")
-    inner = _folded(answered)
+    inner = _with_normalized_keys(answered)
     word = _first(inner, ("value", "name", "label")) if inner else answered
     score = _first(inner, _SCORES) if inner else _first(face, ("genderscore", "genderconfidence"))
-    return word if isinstance(word, str) else None, _shares({"": score}).get("")
+    return word if isinstance(word, str) else None, _scores({"": score}).get("")
 
 
 def _emotions(face: dict[str, Any]) -> list[tuple[str, float | None]] | None:
@@ -167,17 +167,17 @@ def _emotions(face: dict[str, Any]) -> list[tuple[str, float | None]] | None:
         found = {answered: face.get("emotionscore")}
     elif isinstance(answered, list):
         for one in answered:
-            inner = _folded(one)
+            inner = _with_normalized_keys(one)
             word = one if isinstance(one, str) else _first(inner, _NAMES)
             if isinstance(word, str):
                 found[word] = _first(inner, _SCORES)
     for key, word in _LIKELIHOOD_EMOTIONS.items():
         if key in face:
             found.setdefault(word, face[key])
-    return list(_shares(found).items()) or None
+    return list(_scores(found).items()) or None
 
 
-def _shares(answered: dict[str, Any]) -> dict[str, float | None]:
+def _scores(answered: dict[str, Any]) -> dict[str, float | None]:
     """Convert `answered`, a mapping from names to numbers or likelihood words (`VERY_LIKELY`), to name → score, 0 to 1.
 
     If any number exceeds 1, all numbers are taken as per cent. A value that is neither a number nor a known word gives

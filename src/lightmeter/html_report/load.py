@@ -23,7 +23,6 @@ from lightmeter.html_report import queries
 from lightmeter.html_report.model import (
     BINS,
     REVIEW_FROM,
-    Agreement,
     Colors,
     GalleryItem,
     ReportData,
@@ -32,6 +31,7 @@ from lightmeter.html_report.model import (
     Row,
     SeverityHistogram,
     TableStatistics,
+    TagAgreement,
     with_tags_and_colors,
 )
 from lightmeter.html_report.thumbnails import Thumbnail, ThumbnailSource, make_thumbnails
@@ -46,7 +46,7 @@ from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.query import named_queries
 from lightmeter.tables.query.duckdb_query import QuerySession
 
-DUCKDB_MEMORY_MB: Final = 256
+DUCKDB_MEMORY_MIB: Final = 256
 """Memory limit of DuckDB in megabytes. With twice as much memory, a report on a million items is hardly faster."""
 
 MAX_TAGS: Final = 20
@@ -138,7 +138,7 @@ def _load_without_thumbnails(
         most_items: Maximum length of each list of items: the sample of the results, and the items to review.
         clock: Source of the time that the report shows.
     """
-    with QuerySession(out, memory_mb=DUCKDB_MEMORY_MB) as session, open_read_only(out) as db:
+    with QuerySession(out, memory_mib=DUCKDB_MEMORY_MIB) as session, open_read_only(out) as db:
         header = read_run_header(out)
         sample = _query(session, queries.CHECKED_SAMPLE if header.checked_only else queries.SAMPLE, most=most_items)
         data = ReportData(
@@ -230,13 +230,13 @@ def sort_colors(colors: Sequence[tuple[str, float]]) -> Colors:
     return tuple(color for _, color in sorted(zip(keys, colors, strict=True)))
 
 
-def _agreements(session: QuerySession) -> list[Agreement]:
+def _agreements(session: QuerySession) -> list[TagAgreement]:
     agreements = []
     rows = named_queries.agreement(session).to_pylist()
     for (first, second), pair_rows in groupby(rows, key=lambda row: (row["one"], row["other"])):
         counts = [(row["label"], row["both_say"], row["both_say"] + row["one_says"]) for row in pair_rows]
         both, either = sum(count[1] for count in counts), sum(count[2] for count in counts)
-        agreements.append(Agreement(first, second, both, either, tuple(counts[:MAX_TABLE_ROWS])))
+        agreements.append(TagAgreement(first, second, both, either, tuple(counts[:MAX_TABLE_ROWS])))
     return agreements[:MAX_TABLE_ROWS]
 
 

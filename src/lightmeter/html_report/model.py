@@ -142,7 +142,7 @@ class ReportItem(GalleryItem):
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class TagAgreement:
     """How often two back ends assign the same tags. Only images and video frames count that both have tagged.
 
     Attributes:
@@ -210,7 +210,7 @@ class TableStatistics:
     group_costs: list[Row]
     severities: SeverityHistogram
     coverage: dict[str, dict[str, int]]
-    agreements: list[Agreement]
+    agreements: list[TagAgreement]
     error_groups: list[Row]
     findings: list[Row]
     timeline: RequestTimeline | None

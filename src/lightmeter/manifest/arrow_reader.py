@@ -140,7 +140,7 @@ def batch_rows(
     indices = [index for index, column in enumerate(schema.names) if not column.startswith("__index_level_")]
     names = [schema.names[index] for index in indices]
     roles = column_roles(tuple(names), options)
-    if missing := options.missing(names):
+    if missing := options.first_missing_column(names):
         raise missing_column(name, missing, names)
     if not roles.usable:
         raise ManifestError(

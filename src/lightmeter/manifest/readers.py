@@ -267,12 +267,12 @@ class ManifestReader:
                 The rows before have been yielded then.
         """
         columns: dict[str, None] = {}
-        missing = self._options.missing(columns)
+        missing = self._options.first_missing_column(columns)
         for count, row in enumerate(rows, start=1):
             observe_types(self._types, column_roles(tuple(row.cells), self._options).extra, row.cells)
             if missing is not None:
                 columns.update(dict.fromkeys(row.cells))
-                missing = self._options.missing(columns)
+                missing = self._options.first_missing_column(columns)
                 if missing is not None and count >= _SEARCHED_ROWS:
                     break
             yield row
@@ -281,5 +281,5 @@ class ManifestReader:
 
     def _must_name_no_column(self) -> None:
         """Raise ManifestError if the options name a column. Called for manifests without columns (lists of URLs)."""
-        if missing := self._options.missing(()):
+        if missing := self._options.first_missing_column(()):
             raise missing_column(self.name, missing, ())

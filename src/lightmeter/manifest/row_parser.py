@@ -56,7 +56,7 @@ class ReadOptions:
         named = {"url": self.url_column, "id": self.id_column, "kind": self.kind_column}
         return {role: name for role, name in named.items() if name is not None}
 
-    def missing(self, names: Iterable[str]) -> str | None:
+    def first_missing_column(self, names: Iterable[str]) -> str | None:
         """Return the first column name that is set here, but that no column of the manifest has; None if there is none.
 
         The names are tried in the order `url_column`, `id_column`, `kind_column`. Case and outer white space do not

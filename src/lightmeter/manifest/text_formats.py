@@ -196,7 +196,7 @@ def _header(records: RecordReader, lines: LineReader, options: ReadOptions) -> l
     duplicates = [name for name, count in Counter(header).items() if count > 1]
     if duplicates:
         raise lines.error(f"the column {duplicates[0]!r} occurs twice", hint="Rename one of the two.")
-    if missing := options.missing(header):
+    if missing := options.first_missing_column(header):
         raise missing_column(f"{lines.name}:{lines.number}", missing, header)
     return header
 

@@ -32,7 +32,7 @@ Blank and nearly blank pictures have less, and get none.
 
 _MIN_CORRELATION: Final = 0.94
 """Least correlation of the lumas of two photographs that look the same."""
-_MIN_CORRELATION_TO_ALIGN: Final = 0.6
+_MIN_CORRELATION_TO_TRY_CROPS: Final = 0.6
 """Least correlation of two lumas at which crops are tried. A picture and a crop of it correlate by more."""
 
 _FLAT_LEVELS: Final = 4
@@ -88,7 +88,7 @@ def looks_same(first: bytes, second: bytes) -> bool:
     correlation = float(np.vdot(_normalize(lumas[0]), _normalize(lumas[1])))
     if any(map(_is_graphic, lumas)):
         return correlation >= _MIN_CORRELATION_OF_GRAPHICS
-    if correlation >= _MIN_CORRELATION or correlation < _MIN_CORRELATION_TO_ALIGN:
+    if correlation >= _MIN_CORRELATION or correlation < _MIN_CORRELATION_TO_TRY_CROPS:
         return correlation >= _MIN_CORRELATION
     return any(_best_crop_correlation(*pair) >= _MIN_CORRELATION for pair in (lumas, lumas[::-1]))
 

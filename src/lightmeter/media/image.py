@@ -64,14 +64,14 @@ _BAND_ROWS: Final = 256
 _SHARP: Final = Image.Resampling.LANCZOS
 
 _SOURCE_SIDE: Final = 1024
-"""`load_views` first shrinks an image, but keeps this many pixels on its shorter side: four times a model's input."""
+"""`load_transformed` first shrinks an image, but keeps this many pixels on its shorter side: 4 times a model input."""
 
 _WEBP_HEADER_BYTES: Final = 30
 _WEBP_HAS_EXIF: Final = 0x08
 _GIF_EXTENSION, _GIF_IMAGE = 0x21, 0x2C
 _GIF_HAS_COLOR_TABLE: Final = 0x80
 
-_BLANK_SHARE: Final = 0.001
+_MAX_DIFFERING_SHARE: Final = 0.001
 """An image is blank if at most this fraction of its points differ from the median color. Small print exceeds it."""
 _BLANK_GRID: Final = 256
 """`is_blank` compares at least this many points along each side, or all points of a shorter side."""
@@ -195,11 +195,11 @@ def _reduce(picture: Image.Image, least_side: int) -> Image.Image:
     return picture.reduce(factor) if factor > 1 else picture
 
 
-def load_views(content: bytes, views: Iterable[InputTransform]) -> dict[InputTransform, NDArray[np.uint8]]:
-    """Decode an image once, as `load_rgb` does, and apply all transforms `views`; return transform → read-only array.
+def load_transformed(content: bytes, transforms: Iterable[InputTransform]) -> dict[InputTransform, NDArray[np.uint8]]:
+    """Decode an image once, as `load_rgb` does, and apply all `transforms`; return transform → read-only array.
 
     A large image is first shrunk by an integer factor. The factor depends only on the image, so the result of one
-    transform does not depend on which other transforms are in `views`.
+    transform does not depend on the other `transforms`.
 
     Raises:
         UnsupportedMedia, BrokenMedia, MediaTooLarge: as `load_rgb`.
@@ -207,7 +207,7 @@ def load_views(content: bytes, views: Iterable[InputTransform]) -> dict[InputTra
     with _load_picture(content, _SOURCE_SIDE) as (picture, rotation):
         factor = min(picture.size) // _SOURCE_SIDE
         flat = _flatten(picture.reduce(factor) if factor > 1 and _can_shrink(picture) else picture)
-        return {view: apply_transform(flat, view, rotation) for view in views}
+        return {transform: apply_transform(flat, transform, rotation) for transform in transforms}
 
 
 @contextmanager
@@ -397,4 +397,4 @@ def thumbnail(rgb: NDArray[np.uint8], side: int = 160) -> bytes:
 def is_blank(rgb: NDArray[np.uint8]) -> bool:
     """Whether an image is blank: 99.9 % of its points differ from the median color by at most 12 of 255 levels."""
     rows, columns = (max(1, side // _BLANK_GRID) for side in rgb.shape[:2])
-    return differing_share(rgb[::rows, ::columns]) <= _BLANK_SHARE
+    return differing_share(rgb[::rows, ::columns]) <= _MAX_DIFFERING_SHARE

@@ -78,7 +78,7 @@ class Statement:
         rounding: Whether the service rounds up each image or each request; None while that is unknown.
         drifts: The charges that contradict earlier charges.
         saved: Credits that the run did not have to spend.
-        shares: Credits paid by back end and feature.
+        cost_breakdown: Credits paid by back end and feature.
         in_doubt: Totals of three kinds of requests: without an answer; failed, with an answer that names no charge;
             charged, but with a lost answer.
         proofs: What account balances prove about requests without an answer, as JSON documents, oldest first.
@@ -103,7 +103,7 @@ class Statement:
     rounding: Rounding | None
     drifts: tuple[PriceChange, ...]
     saved: SavedCredits
-    shares: CostBreakdown
+    cost_breakdown: CostBreakdown
     in_doubt: InDoubtTotals
     proofs: tuple[dict[str, Any], ...]
     notes: tuple[str, ...] = ()
@@ -137,9 +137,9 @@ class Statement:
             "price_drift": [{"paid": drift.charge.paid, "expected": asdict(drift.expected)} for drift in self.drifts],
             "saved": asdict(self.saved),
             "screen": None if self.screen is None else self.screen.to_dict(),
-            "shares": [{**asdict(share), "credits": float(share.credits)} for share in self.shares.shares],
-            "rounded_up": None if self.shares.unknown else float(self.shares.rounding),
-            "shares_unknown": self.shares.unknown,
+            "shares": [{**asdict(share), "credits": float(share.credits)} for share in self.cost_breakdown.shares],
+            "rounded_up": None if self.cost_breakdown.unknown else float(self.cost_breakdown.rounding),
+            "shares_unknown": self.cost_breakdown.unknown,
             "asked_again": asdict(self.retries),
             "in_doubt": asdict(self.in_doubt),
             "proofs": list(self.proofs),
@@ -190,12 +190,12 @@ class Statement:
         yield from (f"note        {note}" for note in self.notes)
 
     def _lines_of_shares(self) -> Iterator[str]:
-        if self.shares.unknown is not None:
+        if self.cost_breakdown.unknown is not None:
             return
-        for share in self.shares.shares:
+        for share in self.cost_breakdown.shares:
             yield f"  {float(share.credits):<9g} {share.backend} {share.feature}, {share.pictures} images and frames"
-        if self.shares.rounding:
-            yield f"  {float(self.shares.rounding):<9g} rounded up"
+        if self.cost_breakdown.rounding:
+            yield f"  {float(self.cost_breakdown.rounding):<9g} rounded up"
 
     def _lines_of_balances(self) -> Iterator[str]:
         if self.reconciliation is None and (self.balance_before is None or self.balance_is_current):
@@ -238,7 +238,7 @@ def read_statement(out: Path) -> Statement:
             rounding=learner.likely_rounding,
             drifts=tuple(learner.changes),
             saved=saved_credits(db, learner, header.options),
-            shares=cost_breakdown(db, get_meta(db).get("prices")),
+            cost_breakdown=cost_breakdown(db, get_meta(db).get("prices")),
             in_doubt=in_doubt_totals(db),
             proofs=tuple(read_proofs(db)),
             notes=header.notes,

@@ -33,7 +33,7 @@ class RowRange:
         return str(self.low) if self.low == self.high else f"{self.low} to {self.high}"
 
 
-def affordable_rows(db: sqlite.Connection, per_image_milli: int, credits_: int, retry_milli: int = 0) -> RowRange:
+def affordable_rows(db: sqlite.Connection, least_charged_milli: int, credits_: int, retry_milli: int = 0) -> RowRange:
     """Return how many of a plan's pending rows the amount `credits_` pays for, if they are sent in the send order.
 
     `low` assumes the upper price of each row: its largest number of frames, each frame rounded up to whole credits. It
@@ -45,16 +45,16 @@ def affordable_rows(db: sqlite.Connection, per_image_milli: int, credits_: int, 
 
     Args:
         db: The journal with the rows of the plan.
-        per_image_milli: Least millicredits that an image or frame adds to a charge: `Plan.least_charged_milli`.
+        least_charged_milli: Least millicredits that an image or frame adds to a charge: `Plan.least_charged_milli`.
         credits_: Whole credits, 0 or more.
         retry_milli: Millicredits to repeat the user's question (`--ask`) about one image or frame after an invalid
             answer. Only the upper price of a row includes them.
     """
-    max_price, budget = whole_credits(per_image_milli) + whole_credits(retry_milli), credits_ * MILLICREDITS
+    max_price, budget = whole_credits(least_charged_milli) + whole_credits(retry_milli), credits_ * MILLICREDITS
     low = high = spent_at_most = spent_at_least = 0
     low_open = True
     for least, most, single in pending_frame_ranges(db):
-        spent_at_least += _least_price(least, per_image_milli, single=single)
+        spent_at_least += _least_price(least, least_charged_milli, single=single)
         if spent_at_least > budget:
             break
         high += 1
@@ -64,7 +64,7 @@ def affordable_rows(db: sqlite.Connection, per_image_milli: int, credits_: int, 
     return RowRange(low, high)
 
 
-def rows_within_budget(db: sqlite.Connection, per_image_milli: int, budget: int, retry_milli: int = 0) -> RowRange:
+def rows_within_budget(db: sqlite.Connection, least_charged_milli: int, budget: int, retry_milli: int = 0) -> RowRange:
     """Return how many rows a budget pays for if the run skips rows for which the rest of the budget is too small.
 
     A run with `sample="order"` does so: after a row that is too expensive, it goes on with later, cheaper rows.
@@ -74,31 +74,31 @@ def rows_within_budget(db: sqlite.Connection, per_image_milli: int, budget: int,
 
     Args:
         db: The journal with the rows of the plan.
-        per_image_milli: Least millicredits that an image or frame adds to a charge: `Plan.least_charged_milli`.
+        least_charged_milli: Least millicredits that an image or frame adds to a charge: `Plan.least_charged_milli`.
         budget: Whole credits, 0 or more.
         retry_milli: Millicredits to repeat the user's question (`--ask`) about one image or frame.
     """
     left, exact, is_exact = budget * MILLICREDITS, 0, not retry_milli
     prices: Counter[int] = Counter()
     for least, most, single in pending_frame_ranges(db):
-        price = _least_price(least, per_image_milli, single=single)
+        price = _least_price(least, least_charged_milli, single=single)
         prices[price] += 1
-        is_exact = is_exact and least == most and (single or per_image_milli % MILLICREDITS == 0)
+        is_exact = is_exact and least == most and (single or least_charged_milli % MILLICREDITS == 0)
         if price <= left:
             exact, left = exact + 1, left - price
         elif single:  # the run sends as many frames of the video as it can pay for
             left %= price // least
     if is_exact:
         return RowRange(exact, exact)
-    return RowRange(affordable_rows(db, per_image_milli, budget, retry_milli).low, _count_cheapest(prices, budget))
+    return RowRange(affordable_rows(db, least_charged_milli, budget, retry_milli).low, _count_cheapest(prices, budget))
 
 
-def _least_price(frames: int, per_image_milli: int, *, single: bool) -> int:
+def _least_price(frames: int, least_charged_milli: int, *, single: bool) -> int:
     """Return how many millicredits a row with `frames` frames costs at least.
 
     `single` means that each frame is a request of its own, so that its price is rounded up to whole credits.
     """
-    return frames * (whole_credits(per_image_milli) * MILLICREDITS if single else per_image_milli)
+    return frames * (whole_credits(least_charged_milli) * MILLICREDITS if single else least_charged_milli)
 
 
 def _count_cheapest(prices: Counter[int], credits_: int) -> int:

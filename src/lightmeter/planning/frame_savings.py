@@ -43,13 +43,13 @@ class FrameSavings:
         return asdict(self)
 
 
-def frame_savings(db: sqlite.Connection, options: Options, per_image_milli: int) -> FrameSavings | None:
+def frame_savings(db: sqlite.Connection, options: Options, least_charged_milli: int) -> FrameSavings | None:
     """Return what a plan saves by sending frames in place of whole videos; None if it sends no video as frames.
 
     Args:
         db: The journal with the rows of the plan.
         options: The options of the run.
-        per_image_milli: Least millicredits that an image or frame adds to a charge: `Plan.least_charged_milli`.
+        least_charged_milli: Least millicredits that an image or frame adds to a charge: `Plan.least_charged_milli`.
     """
     lengths = frame_mode_lengths(db)
     if not lengths:
@@ -62,6 +62,6 @@ def frame_savings(db: sqlite.Connection, options: Options, per_image_milli: int)
         videos=sum(videos for _, videos, _ in lengths),
         frames=frames,
         whole_frames=whole,
-        credits=frames * whole_credits(per_image_milli),
-        whole_credits=price_range(per_image_milli, FrameRange(whole, whole)),
+        credits=frames * whole_credits(least_charged_milli),
+        whole_credits=price_range(least_charged_milli, FrameRange(whole, whole)),
     )

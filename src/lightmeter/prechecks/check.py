@@ -23,8 +23,8 @@ from lightmeter.prechecks.decode_check import DecodedImage, check_image, check_i
 from lightmeter.prechecks.finding import CheckResult, Finding
 from lightmeter.prechecks.frame_choice import choose_frames
 from lightmeter.prechecks.host_limit import HostLimit
-from lightmeter.prechecks.host_requests import HostLimits, RobotsFiles, send_politely
-from lightmeter.prechecks.memory_limit import MemoryLimit, MemoryShare
+from lightmeter.prechecks.host_requests import HostLimits, RobotsFiles, send_with_retries
+from lightmeter.prechecks.memory_limit import MemoryLimit, MemoryReservation
 from lightmeter.prechecks.quality_check import size_findings
 from lightmeter.prechecks.robots_rules import DEFAULT_POLICY, RobotsPolicy
 from lightmeter.prechecks.url_probe import HostUnavailable, NoAnswer, ReadLimits, UrlProber
@@ -214,13 +214,13 @@ class Checker:
     async def _check_url(self, item: Item, expected: MediaKind | None, host: HostLimit) -> CheckResult:
         if expected == "video":
             return await self._check_remote_video(item, expected, host)
-        async with self._memory.share() as memory:
+        async with self._memory.reservation() as memory:
             return await self._check_remote_image(item, expected, host, memory)
 
     async def _check_remote_image(
-        self, item: Item, expected: MediaKind | None, host: HostLimit, memory: MemoryShare
+        self, item: Item, expected: MediaKind | None, host: HostLimit, memory: MemoryReservation
     ) -> CheckResult:
-        response = await send_politely(
+        response = await send_with_retries(
             host, lambda: self._prober.probe(item.url, self._read_limits, memory), self._rows
         )
         checked = judge_response(response, expected, self._robots)
@@ -242,7 +242,7 @@ class Checker:
                 return await self._prober.download(item.url, path, MAX_DOWNLOAD_BYTES)
 
         try:
-            response = await send_politely(host, download, self._downloads, timed=False)
+            response = await send_with_retries(host, download, self._downloads, timed=False)
             checked = judge_response(response, expected, self._robots)
             checked = replace(checked, content_sha256=response.sha256, size_bytes=response.size_bytes)
             if not response.ok or checked.fatal is not None or checked.kind != "video":

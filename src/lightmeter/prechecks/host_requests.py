@@ -59,7 +59,7 @@ class HostLimits:
         return self._hosts[name]
 
 
-async def send_politely(
+async def send_with_retries(
     host: HostLimit, request: Callable[[], Awaitable[ProbeResponse]], slots: asyncio.Semaphore, *, timed: bool = True
 ) -> ProbeResponse:
     """Send a request and return its response; if it fails in a way that may pass, send it again after a pause.
@@ -157,10 +157,12 @@ class RobotsFiles:
 
     async def _read(self, origin: str, host: HostLimit) -> RobotsRules | str:
         """Read the robots.txt of an origin (`https://host:port`); return its rules, or why the file cannot be read."""
-        url, limits = f"{origin}/robots.txt", ReadLimits(head_bytes=ROBOTS_BYTES)
+        url, limits = f"{origin}/robots.txt", ReadLimits(non_image_bytes=ROBOTS_BYTES)
         try:
             async with asyncio.timeout(ROBOTS_TIMEOUT_S):
-                response = await send_politely(host, lambda: self._prober.probe(url, limits), self._slots, timed=False)
+                response = await send_with_retries(
+                    host, lambda: self._prober.probe(url, limits), self._slots, timed=False
+                )
         except TimeoutError:
             return f"no whole answer in {ROBOTS_TIMEOUT_S:.0f} s"
         except (HostUnavailable, BrokenTransfer) as error:

@@ -19,13 +19,13 @@ class MemoryLimit:
         self._released = asyncio.Condition()
 
     @asynccontextmanager
-    async def share(self) -> AsyncIterator[MemoryShare]:
+    async def reservation(self) -> AsyncIterator[MemoryReservation]:
         """Yield a reservation of 0 bytes, which the caller can change; the end of the `with` block releases it."""
-        share = MemoryShare(self)
+        reservation = MemoryReservation(self)
         try:
-            yield share
+            yield reservation
         finally:
-            await share.release()
+            await reservation.release()
 
     async def take(self, size_bytes: int) -> None:
         """Wait until `size_bytes` are free, then count them as in use."""
@@ -40,7 +40,7 @@ class MemoryLimit:
             self._released.notify_all()
 
 
-class MemoryShare:
+class MemoryReservation:
     """Bytes of a `MemoryLimit` that one task has reserved, for example for one downloaded image."""
 
     def __init__(self, limit: MemoryLimit) -> None:

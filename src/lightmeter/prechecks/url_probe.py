@@ -20,7 +20,7 @@ import aiohttp
 
 from lightmeter.errors import FetchError
 from lightmeter.media.media_info import SNIFF_BYTES, sniff
-from lightmeter.prechecks.memory_limit import MemoryShare
+from lightmeter.prechecks.memory_limit import MemoryReservation
 from lightmeter.prechecks.robots_rules import USER_AGENT, opt_out_directive
 from lightmeter.prechecks.url_verdict import ProbeResponse
 
@@ -77,17 +77,17 @@ class ReadLimits:
     """How much of a URL's content the pre-checks read into memory.
 
     Attributes:
-        head_bytes: Most bytes that are read of content that does not start like an image.
-        image_bytes: Most bytes that are read of content that starts like an image; `head_bytes`, if that is more.
+        non_image_bytes: Most bytes that are read of content that does not start like an image.
+        image_bytes: Most bytes that are read of content that starts like an image; `non_image_bytes`, if that is more.
     """
 
-    head_bytes: int = HEADER_BYTES
+    non_image_bytes: int = HEADER_BYTES
     image_bytes: int = 0
 
     @property
     def most(self) -> int:
         """Most bytes that are read of any content: the larger of the two limits."""
-        return max(self.head_bytes, self.image_bytes)
+        return max(self.non_image_bytes, self.image_bytes)
 
 
 class UrlProber:
@@ -118,7 +118,7 @@ class UrlProber:
         if self._session is not None:
             await self._session.close()
 
-    async def probe(self, url: str, limits: ReadLimits, memory: MemoryShare | None = None) -> ProbeResponse:
+    async def probe(self, url: str, limits: ReadLimits, memory: MemoryReservation | None = None) -> ProbeResponse:
         """Read the first bytes of the content of a URL with a GET request for a range of bytes; return the response.
 
         If the server refuses the range or sends another range, a second request asks for the whole content.
@@ -126,7 +126,7 @@ class UrlProber:
         Args:
             url: URL of the content.
             limits: Most bytes to read; usually more for an image than for other content.
-            memory: Reserves memory for an image that is longer than `limits.head_bytes`; None: nothing is reserved.
+            memory: Reserves memory for an image longer than `limits.non_image_bytes`; None: nothing is reserved.
 
         Raises:
             FetchError: there is no response, or its content cannot be decompressed; the message says why, without the
@@ -220,14 +220,14 @@ def _to_fetch_error(error: Exception) -> FetchError:
 
 
 async def _read_content(
-    answer: aiohttp.ClientResponse, limits: ReadLimits, memory: MemoryShare | None
+    answer: aiohttp.ClientResponse, limits: ReadLimits, memory: MemoryReservation | None
 ) -> ProbeResponse:
     """Read the first bytes of a response's content; read nothing if the HTTP status is not 2xx.
 
     Args:
         answer: The response, of which only the headers have been read.
         limits: Most bytes to read; usually more for an image than for other content.
-        memory: Reserves memory for an image that is longer than `limits.head_bytes`; None: nothing is reserved.
+        memory: Reserves memory for an image longer than `limits.non_image_bytes`; None: nothing is reserved.
     """
     response = _to_probe_response(answer, limits.most)
     encoding = answer.headers.get("Content-Encoding", "").strip().lower()
@@ -235,8 +235,8 @@ async def _read_content(
         return response
     content, at_end, broke_off = bytearray(), False, False
     try:
-        at_end = await _read_until(answer, content, limits.head_bytes)
-        if not at_end and not encoding and limits.most > limits.head_bytes and _is_image(content):
+        at_end = await _read_until(answer, content, limits.non_image_bytes)
+        if not at_end and not encoding and limits.most > limits.non_image_bytes and _is_image(content):
             if memory is not None:
                 await memory.reserve(min(limits.most, response.size_bytes or limits.most))
             at_end = await _read_until(answer, content, limits.most)
@@ -250,7 +250,7 @@ async def _read_content(
         has_length = response.size_bytes == len(content)
     head, is_whole = bytes(content), at_end and has_length
     if encoding in _DECODED_ENCODINGS and head:
-        head, ended = _decompress(head, limits.head_bytes)
+        head, ended = _decompress(head, limits.non_image_bytes)
         is_whole = is_whole and ended
     digest = hashlib.sha256(head).hexdigest() if is_whole else None
     return replace(response, head=head, content_was_read=True, is_whole=is_whole, broke_off=broke_off, sha256=digest)

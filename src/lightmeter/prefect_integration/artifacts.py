@@ -20,7 +20,7 @@ from lightmeter.prefect_integration.run_events import Spent
 from lightmeter.pricing.estimate import counted
 from lightmeter.redaction import mask_credentials
 
-_MOST: Final = 12
+_MAX_SHOWN: Final = 12
 """Maximum number of tags, and maximum number of colors, that are shown."""
 
 _WIDTH: Final = 640
@@ -49,10 +49,10 @@ async def show_results(run: Run, name: str, tables: dict[str, int], now: Spent) 
     )
     texts = {"analyze-statement": "\n".join((spent, "", "```", *run.statement().lines(), "```"))}
     if tables.get("tags"):
-        tags = run.ask("top_tags", most=_MOST).to_pylist()
+        tags = run.ask("top_tags", most=_MAX_SHOWN).to_pylist()
         texts["analyze-tags"] = tags_as_markdown([(row["name"], row["items"]) for row in tags])
     if tables.get("colors"):
-        colors = run.ask("palette", most=_MOST).to_pylist()
+        colors = run.ask("palette", most=_MAX_SHOWN).to_pylist()
         texts["analyze-palette"] = palette_as_markdown([(row["hex"], row["share"] or 0.0) for row in colors])
     for key, text in texts.items():
         await write_artifact(acreate_markdown_artifact(text, key=key, description=title))

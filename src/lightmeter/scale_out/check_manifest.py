@@ -19,8 +19,8 @@ from lightmeter.errors import UsageError
 from lightmeter.manifest.readers import ManifestReader, ManifestSource, location_of
 from lightmeter.option_arguments import DEFAULT_SHARD_ROWS, Executor, ScaleOutOptions
 from lightmeter.options import Options
+from lightmeter.planning.checks.check_cache import MAX_AGE_S, check_cache_path, open_check_cache
 from lightmeter.planning.checks.checked_rows import checker_arguments
-from lightmeter.planning.checks.kept_checks import MAX_AGE_S, kept_checks_path, open_kept_checks
 from lightmeter.planning.progress import Progress
 from lightmeter.prechecks.check import CheckerArguments
 from lightmeter.scale_out.check_shards import CheckShard, ShardResults, check_shard, split_rows
@@ -154,10 +154,10 @@ def _split(
     executor: ShardExecutor,
 ) -> Sequence[CheckShard]:
     reader = ManifestReader(source, options=options.read_options)
-    kept = open_kept_checks(reader.stored_at or reader.name, options, settings) if options.reuse else None
+    cache = open_check_cache(reader.stored_at or reader.name, options, settings) if options.reuse else None
     arguments = _worker_arguments(checker_arguments(options, settings), executor.workers)
-    with kept or nullcontext():
-        return list(split_rows(iter(reader), kept, folder, scale_out.shard_rows, arguments))
+    with cache or nullcontext():
+        return list(split_rows(iter(reader), cache, folder, scale_out.shard_rows, arguments))
 
 
 def _worker_arguments(checker: CheckerArguments, workers: int) -> CheckerArguments:
@@ -178,7 +178,7 @@ def _shard_folder(source: ManifestSource, options: Options, settings: Settings, 
     shards are found again. Without it, the folder is new.
     """
     reader = ManifestReader(source, options=options.read_options)
-    name = kept_checks_path(reader.stored_at or reader.name, options, settings).stem
+    name = check_cache_path(reader.stored_at or reader.name, options, settings).stem
     return shard_base(settings, scale_out).below(name if options.reuse else f"{name}-{token_hex(4)}")
 
 

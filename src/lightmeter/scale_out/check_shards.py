@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from lightmeter.manifest.item import Item
-from lightmeter.planning.checks.kept_checks import KeptChecks, result_from_json, result_key, result_to_json
+from lightmeter.planning.checks.check_cache import CheckCache, result_from_json, result_key, result_to_json
 from lightmeter.planning.checks.row_checks import CHUNK_ROWS, MAX_UNFINISHED
 from lightmeter.prechecks.check import Checker, CheckerArguments
 from lightmeter.prechecks.finding import CheckResult
@@ -88,21 +88,21 @@ async def _check_all(items: Sequence[Item], arguments: CheckerArguments) -> list
 
 
 def split_rows(
-    items: Iterator[Item], kept: KeptChecks | None, folder: ShardFolder, shard_rows: int, checker: CheckerArguments
+    items: Iterator[Item], cache: CheckCache | None, folder: ShardFolder, shard_rows: int, checker: CheckerArguments
 ) -> Iterator[CheckShard]:
     """Divide the rows of a manifest into shards, write the rows of each shard to a file, and yield the shards.
 
-    Rows that cannot be analyzed, and rows that already have a result in `kept`, are left out.
+    Rows that cannot be analyzed, and rows that already have a result in `cache`, are left out.
 
     Args:
         items: The rows.
-        kept: Results of earlier checks; None if there are none.
+        cache: Results of earlier checks; None if there are none.
         folder: Folder for the files.
         shard_rows: Most rows in a shard.
         checker: Arguments of the `Checker` that checks each shard.
     """
     rows: list[tuple[Any, ...]] = []
-    for item, key in _unchecked(items, kept):
+    for item, key in _unchecked(items, cache):
         rows.append((item.seq, key, item.url, item.path, item.kind))
         if len(rows) == shard_rows:
             yield _write_rows(rows, folder, checker)
@@ -111,8 +111,8 @@ def split_rows(
         yield _write_rows(rows, folder, checker)
 
 
-def _unchecked(items: Iterator[Item], kept: KeptChecks | None) -> Iterator[tuple[Item, bytes]]:
-    """Yield (row, key) for each row that can be analyzed and has no result in `kept`.
+def _unchecked(items: Iterator[Item], cache: CheckCache | None) -> Iterator[tuple[Item, bytes]]:
+    """Yield (row, key) for each row that can be analyzed and has no result in `cache`.
 
     The key is a hash of the row's URL or file. It shows later which row a result is for.
     """
@@ -121,13 +121,13 @@ def _unchecked(items: Iterator[Item], kept: KeptChecks | None) -> Iterator[tuple
         if item.problem is None:
             chunk.append(item)
         if len(chunk) == CHUNK_ROWS:
-            yield from _without_results(chunk, kept)
+            yield from _without_results(chunk, cache)
             chunk = []
-    yield from _without_results(chunk, kept)
+    yield from _without_results(chunk, cache)
 
 
-def _without_results(chunk: Sequence[Item], kept: KeptChecks | None) -> Iterator[tuple[Item, bytes]]:
-    found = [(result_key(item), None) for item in chunk] if kept is None else kept.find(chunk)
+def _without_results(chunk: Sequence[Item], cache: CheckCache | None) -> Iterator[tuple[Item, bytes]]:
+    found = [(result_key(item), None) for item in chunk] if cache is None else cache.find(chunk)
     for item, (key, result) in zip(chunk, found, strict=True):
         if result is None:
             yield item, key

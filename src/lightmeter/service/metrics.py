@@ -23,10 +23,10 @@ from lightmeter.service.backends.providers.provider import Usage
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 """Content type of `Metrics.as_text`: version 0.0.4 of the Prometheus text format, which old and new servers read."""
 
-SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+DURATION_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 """Upper bounds of the histogram buckets for durations in seconds: from a cached answer to the longest allowed fetch."""
 
-PICTURES: Final = (1, 2, 4, 8, 16, 32)
+PICTURE_BUCKETS: Final = (1, 2, 4, 8, 16, 32)
 """Upper bounds of the histogram buckets for the number of images and video frames in one call of a back end."""
 
 
@@ -92,7 +92,7 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = _new_registry()
         count = partial(Counter, registry=self._registry)
-        histogram = partial(Histogram, registry=self._registry, buckets=SECONDS)
+        histogram = partial(Histogram, registry=self._registry, buckets=DURATION_BUCKETS_S)
         # Cached by label values, because `labels` takes longer than counting.
         self._requests = cache(count("lightmeter_http_requests", "Answers.", ("endpoint", "status")).labels)
         gauge = partial(Gauge, registry=self._registry)
@@ -110,7 +110,7 @@ class Metrics:
         inference_s = histogram("lightmeter_inference_seconds", "Time of one call of a back end.", ("backend",))
         self._inference_s = cache(inference_s.labels)
         self._registry.register(_ConventionalNames((request_s, work_s, inference_s)))
-        batch = histogram("lightmeter_inference_pictures", "Pictures in a call.", ("backend",), buckets=PICTURES)
+        batch = histogram("lightmeter_inference_pictures", "Pictures in a call.", ("backend",), buckets=PICTURE_BUCKETS)
         self._batch = cache(batch.labels)
         self._cache = cache(count("lightmeter_cache_lookups", "Lookups in the result cache.", ("outcome",)).labels)
         self._queue = gauge("lightmeter_queue_depth", "Items that wait now.", ("queue",))

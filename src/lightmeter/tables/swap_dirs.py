@@ -17,7 +17,7 @@ from typing import Any, Final
 from lightmeter.errors import UsageError
 
 _AT_FDCWD: Final = -100
-_EXCHANGE: Final = 2
+_RENAME_EXCHANGE: Final = 2
 """Flag `RENAME_EXCHANGE` of `linux/fs.h`, and `RENAME_SWAP` of `sys/stdio.h` of macOS."""
 _NOT_SUPPORTED: Final = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
@@ -35,9 +35,9 @@ def swap_dirs(first: Path, second: Path) -> None:
     if swap is None:
         number = errno.ENOSYS
     elif sys.platform == "darwin":
-        number = swap(*names, ctypes.c_uint(_EXCHANGE)) and ctypes.get_errno()
+        number = swap(*names, ctypes.c_uint(_RENAME_EXCHANGE)) and ctypes.get_errno()
     else:
-        number = swap(_AT_FDCWD, names[0], _AT_FDCWD, names[1], ctypes.c_uint(_EXCHANGE)) and ctypes.get_errno()
+        number = swap(_AT_FDCWD, names[0], _AT_FDCWD, names[1], ctypes.c_uint(_RENAME_EXCHANGE)) and ctypes.get_errno()
     if number in _NOT_SUPPORTED:
         raise UsageError(
             f"The file system of {first} cannot swap two folders in one step.",

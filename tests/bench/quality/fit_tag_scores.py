@@ -47,7 +47,7 @@ def fitted() -> tuple[CalibrationCurve, CalibrationCurve]:
     right = right_tags(pictures, table)[:, : summed.shape[1]]
     is_group = np.array([name in GROUPS for name in table.names[: summed.shape[1]]])
     odds = np.log(np.clip(summed, 1e-6, 1) / np.clip(1 - summed, 1e-6, 1))
-    sizes = np.broadcast_to(np.log(table.sizes[: summed.shape[1]]), summed.shape)
+    sizes = np.broadcast_to(np.log(table.class_counts[: summed.shape[1]]), summed.shape)
     used = summed >= LEAST
     one, many = used & ~is_group, used & is_group
     single = logistic(np.stack([odds[one], np.ones(one.sum())], 1), right[one].astype(float))

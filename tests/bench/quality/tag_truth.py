@@ -26,11 +26,11 @@ def outputs(labels: str) -> tuple[NDArray[np.float32], NDArray[np.float32], NDAr
     """Run the model on each picture of `labels/LABELS.csv`: 1000 probabilities, 1280 features, whether it is grey."""
     backend = ImageNet()
     session = open_session(backend._model_bytes())
-    view = backend.traits.view
-    views = [transform_array(open_rgb(picture), view) for picture in labelled(labels)]
-    rows = [session.run([PROBABILITIES, POOLED], {INPUT: one[None]}) for one in views]
+    transform = backend.traits.transform
+    transformed = [transform_array(open_rgb(picture), transform) for picture in labelled(labels)]
+    rows = [session.run([PROBABILITIES, POOLED], {INPUT: one[None]}) for one in transformed]
     first, second = (np.concatenate([row[output] for row in rows]) for output in range(2))
-    return first, second, np.array([is_grey(one) for one in views])
+    return first, second, np.array([is_grey(one) for one in transformed])
 
 
 def right_tags(pictures: Sequence[Picture], table: TagScorer) -> NDArray[np.bool_]:

@@ -29,7 +29,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from lightmeter.media.image import load_views
+from lightmeter.media.image import load_transformed
 from lightmeter.media.image_transforms import FitWithin
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.backends.local.logos import Logos
@@ -80,8 +80,8 @@ def read(backend):
     """What is found in a picture as the service would hand it over, and the seconds that it took."""
 
     def look(content):
-        view = backend.traits.view
-        picture = load_views(content, [view])[view]
+        transform = backend.traits.transform
+        picture = load_transformed(content, [transform])[transform]
         begun = time.thread_time()
         (entries,) = backend.analyze([picture], backend.features, AnalysisOptions())
         return entries, time.thread_time() - begun
@@ -235,9 +235,9 @@ def test_logos_that_were_pasted(logos):
 def test_logos_that_are_not_there(logos):
     """No logo is found in pictures without one."""
     backend, _ = logos
-    view = FitWithin(1024)
+    transform = FitWithin(1024)
     rows = labelled("texts_free")
-    pictures = (load_views(row["path"].read_bytes(), [view])[view] for row in rows)
+    pictures = (load_transformed(row["path"].read_bytes(), [transform])[transform] for row in rows)
     false = [backend.analyze([one], frozenset({"brands"}), AnalysisOptions())[0].brands for one in pictures]
     print(f"logos found where there is none: {sum(map(len, false))} on {len(rows)} pictures")
     assert not any(false)

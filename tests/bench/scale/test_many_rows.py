@@ -15,7 +15,7 @@ from typing import Any
 
 import duckdb
 
-from lightmeter.planning.checks.kept_checks import MAX_BYTES, result_to_json
+from lightmeter.planning.checks.check_cache import MAX_BYTES, result_to_json
 from lightmeter.prechecks.decode_check import check_image
 from lightmeter.prechecks.finding import CheckResult
 from lightmeter.testing import tiny_jpeg

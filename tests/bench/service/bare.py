@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from lightmeter.media.image import load_rgb, load_views
+from lightmeter.media.image import load_rgb, load_transformed
 from lightmeter.media.image_transforms import transform_array
 from lightmeter.service.backends.base import MAX_SIDE, AnalysisOptions
 from lightmeter.service.backends.imagenet.tagger import INPUT, ImageNet
@@ -33,8 +33,8 @@ def works(folder: Path) -> Iterator[tuple[str, Work]]:
     pictures = [load_rgb(content, max_side=MAX_SIDE) for content in files]
     backend = ImageNet()
     backend.warm()
-    view = backend.traits.view
-    inputs = [transform_array(picture, view)[None] for picture in pictures]
+    transform = backend.traits.transform
+    inputs = [transform_array(picture, transform)[None] for picture in pictures]
     session, features, options = backend._session, frozenset({"tags"}), AnalysisOptions()
     yield "session", lambda turn: session.run(None, {INPUT: inputs[turn % len(inputs)]})
     yield "model", lambda turn: backend.analyze([pictures[turn % len(pictures)]], features, options)
@@ -42,7 +42,9 @@ def works(folder: Path) -> Iterator[tuple[str, Work]]:
         "file",
         lambda turn: [
             entries.model_dump_json()
-            for entries in backend.analyze([load_views(files[turn % len(files)], [view])[view]], features, options)
+            for entries in backend.analyze(
+                [load_transformed(files[turn % len(files)], [transform])[transform]], features, options
+            )
         ],
     )
 

@@ -53,7 +53,7 @@ def test_the_astronaut_has_one_face(backend, astronaut):
     answer = entries_of(backend, astronaut)
     (face,) = answer["faces"]
     box = face["bounding_box"]
-    # Marked by hand: the middle of her face is at 222, 120 of the 512 x 512 pixels, fewer than the view's.
+    # Marked by hand: the middle of her face is at 222, 120 of the 512 x 512 pixels, fewer than the model's input has.
     assert box["left"] + box["width"] / 2 == pytest.approx(222, abs=20)
     assert box["top"] + box["height"] / 2 == pytest.approx(120, abs=20)
     points = {point["type"]: point for point in face["landmarks"]}

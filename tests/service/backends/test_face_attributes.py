@@ -41,7 +41,7 @@ def test_small_and_turned_faces_are_left_open():
     picture = np.zeros((100, 100, 3), np.uint8)
     points = np.zeros((3, 5, 2), np.float32)
     points[:, 1, 0] = [7, 10, 30]
-    attributes = FaceAttributes().read(picture, points, np.array([14.0, 60.0, 60.0], np.float32))
+    attributes = FaceAttributes().estimate(picture, points, np.array([14.0, 60.0, 60.0], np.float32))
     assert [bool(face) for face in attributes] == [False, False, True]
     assert attributes[2]["age_range"]["high"] - attributes[2]["age_range"]["low"] <= 24
 
@@ -49,4 +49,4 @@ def test_small_and_turned_faces_are_left_open():
 def test_no_faces_nothing_to_say():
     """Without faces the networks are not run."""
     none = np.zeros((0, 5, 2), np.float32)
-    assert FaceAttributes().read(np.zeros((4, 4, 3), np.uint8), none, np.zeros(0, np.float32)) == []
+    assert FaceAttributes().estimate(np.zeros((4, 4, 3), np.uint8), none, np.zeros(0, np.float32)) == []

@@ -17,7 +17,9 @@ def test_its_view_is_enough(options, photo, name):
     """A picture and its transformed version give the same entries."""
     backend = read_catalog().create_backend(name)
     whole = photo("coffee.jpg")
-    first, second = backend.analyze([whole, transform_array(whole, traits_of(backend).view)], backend.features, options)
+    first, second = backend.analyze(
+        [whole, transform_array(whole, traits_of(backend).transform)], backend.features, options
+    )
     assert first.model_dump_json() == second.model_dump_json()
 
 

@@ -310,7 +310,7 @@ def test_odd_pictures_and_views_are_answered(tmp_path, graphs, onnx_backend, opt
         backend = onnx_backend(graphs.mean_colours(tmp_path / "m.onnx"), kind=kind, labels=COLOURS)
     pictures = list(odd_pictures.values())
     answers = backend.analyze(pictures, backend.features, options)
-    views = [transform_array(picture, traits_of(backend).view) for picture in pictures]
-    assert answers == backend.analyze(views, backend.features, options)
+    transformed = [transform_array(picture, traits_of(backend).transform) for picture in pictures]
+    assert answers == backend.analyze(transformed, backend.features, options)
     (nothing,) = backend.analyze(pictures[:1], frozenset({"colors"}), options)
     assert not any(nothing.model_dump().values())

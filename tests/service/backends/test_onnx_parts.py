@@ -139,8 +139,8 @@ def test_a_view_is_fitted_as_the_picture_is(width, height, wide, high):
     settings_of_model = OnnxModelSettings(kind="onnx-detector", model="m")
     wanted = ModelInput("x", wide, high, np.float32, "nchw", "letterbox", settings_of_model)
     picture = np.random.default_rng(width).integers(0, 256, (height, width, 3), np.uint8)
-    whole, view = wanted.fit(picture), wanted.fit(transform_array(picture, FitWithin(max(wide, high))))
-    assert np.array_equal(whole.canvas, view.canvas)
+    whole, resized = wanted.fit(picture), wanted.fit(transform_array(picture, FitWithin(max(wide, high))))
+    assert np.array_equal(whole.canvas, resized.canvas)
 
 
 def test_the_middle_is_cut_out():

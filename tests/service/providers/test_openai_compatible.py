@@ -83,7 +83,7 @@ def test_it_is_a_back_end(create_adapter, counted):
     assert isinstance(adapter, Backend)
     assert (adapter.name, adapter.features) == ("mine", {"descriptions"})
     assert (adapter.traits.calls_at_once, adapter.traits.pictures_a_call) == (3, 1)
-    assert adapter.traits.view == FitWithin(1024)
+    assert adapter.traits.transform == FitWithin(1024)
     assert adapter.model == "model-1"
     adapter.warm()
     assert counted.errors == []

@@ -25,7 +25,7 @@ from lightmeter.manifest.item import Item
 from lightmeter.manifest.readers import ManifestReader, ManifestSource
 from lightmeter.media.media_info import kind_from_name
 from lightmeter.options import Options
-from lightmeter.planning.checks.kept_checks import KeptChecks, open_kept_checks
+from lightmeter.planning.checks.check_cache import CheckCache, open_check_cache
 from lightmeter.planning.checks.near_duplicates import NearDuplicates
 from lightmeter.planning.checks.row_checks import RowChecker, check_rows
 from lightmeter.planning.progress import Progress
@@ -94,16 +94,16 @@ async def write_checked_rows(
     """
     started = clock.monotonic()
     reuses = options.precheck and options.reuse
-    kept = open_kept_checks(reader.stored_at or reader.name, options, settings) if reuses else None
+    cache = open_check_cache(reader.stored_at or reader.name, options, settings) if reuses else None
     own = journal.folder / THUMBNAILS_NAME
-    pictures = kept.thumbnails_path if kept else own
+    pictures = cache.thumbnails_path if cache else own
     checker = checker or Checker(**checker_arguments(options, settings))
-    with kept or nullcontext():
+    with cache or nullcontext():
         with ThumbnailStore(pictures, settings.thumbnail_bytes if options.precheck else 0) as thumbnails:
-            async for rows in _write_rows(reader, options, checker, kept, journal, thumbnails):
+            async for rows in _write_rows(reader, options, checker, cache, journal, thumbnails):
                 seconds = clock.monotonic() - started
                 yield Progress("planning", rows, {}, seconds=seconds, rate=rows / seconds if seconds else 0.0)
-        if kept is not None:
+        if cache is not None:
             await asyncio.to_thread(copy_thumbnails, pictures, own)
     if options.precheck:
         await journal.write(add_odd_size_findings(settings.quality.odd_size))
@@ -136,7 +136,7 @@ async def _write_rows(
     reader: ManifestReader,
     options: Options,
     checker: RowChecker,
-    kept: KeptChecks | None,
+    cache: CheckCache | None,
     journal: Journal,
     thumbnails: ThumbnailStore,
 ) -> AsyncIterator[int]:
@@ -146,7 +146,7 @@ async def _write_rows(
         reader: The manifest.
         options: The options of the run.
         checker: Checks the rows, unless the option `precheck` is off.
-        kept: File with results of earlier checks; the new results are added to it. None: earlier results are not used,
+        cache: File with results of earlier checks; the new results are added to it. None: earlier results are not used,
             and the new ones are not stored.
         journal: The rows that it does not contain yet are written to it.
         thumbnails: The thumbnails of the rows are written to it.
@@ -161,7 +161,7 @@ async def _write_rows(
     async with (
         AsyncExitStack() as stack,
         checker if options.precheck else nullcontext() as open_checker,
-        aclosing(check_rows(items, open_checker, kept, thumbnails)) as steps,
+        aclosing(check_rows(items, open_checker, cache, thumbnails)) as steps,
     ):
         near = stack.enter_context(find_near)
         async for step in steps:

@@ -16,7 +16,7 @@ from typing import Final, Protocol, Self
 
 from lightmeter.journal.thumbnails import ThumbnailStore
 from lightmeter.manifest.item import Item
-from lightmeter.planning.checks.kept_checks import KeptChecks
+from lightmeter.planning.checks.check_cache import CheckCache
 from lightmeter.prechecks.finding import CheckResult
 
 CHUNK_ROWS: Final = 256
@@ -57,7 +57,7 @@ class CheckedRows:
 
 
 async def check_rows(
-    items: Iterator[Item], checker: RowChecker | None, kept: KeptChecks | None, thumbnails: ThumbnailStore
+    items: Iterator[Item], checker: RowChecker | None, cache: CheckCache | None, thumbnails: ThumbnailStore
 ) -> AsyncGenerator[CheckedRows]:
     """Check many rows at the same time, and yield them in the order of `items` with their results.
 
@@ -66,11 +66,11 @@ async def check_rows(
     Args:
         items: The rows of the manifest.
         checker: Checks the rows; if None, they are not checked.
-        kept: File with results of earlier checks; the new results are added to it. None: earlier results are not used,
+        cache: File with results of earlier checks; the new results are added to it. None: earlier results are not used,
             and the new ones are not stored.
         thumbnails: File to which the thumbnails are written; the yielded results do not contain them.
     """
-    window = _Window(checker, kept, thumbnails)
+    window = _Window(checker, cache, thumbnails)
     try:
         while True:
             while window.has_room and (chunk := await asyncio.to_thread(lambda: list(islice(items, CHUNK_ROWS)))):
@@ -90,9 +90,9 @@ async def check_rows(
 class _Window:
     """Queue of manifest rows that are being checked, or are checked and wait for an earlier row."""
 
-    def __init__(self, checker: RowChecker | None, kept: KeptChecks | None, thumbnails: ThumbnailStore) -> None:
+    def __init__(self, checker: RowChecker | None, cache: CheckCache | None, thumbnails: ThumbnailStore) -> None:
         self._checker = checker
-        self._kept = kept
+        self._cache = cache
         self._thumbnails = thumbnails
         self._new_thumbnails: dict[str, bytes] = {}
         self._rows: deque[tuple[Item, asyncio.Task[CheckResult | None]]] = deque()
@@ -114,7 +114,7 @@ class _Window:
     async def add(self, items: list[Item]) -> None:
         """Append rows to the queue and start their checks; a row with a stored result is not checked again."""
         none: list[tuple[bytes, CheckResult | None]] = [(b"", None)] * len(items)
-        found = none if self._kept is None else await asyncio.to_thread(self._kept.find, items)
+        found = none if self._cache is None else await asyncio.to_thread(self._cache.find, items)
         for item, (key, result) in zip(items, found, strict=True):
             self._rows.append((item, asyncio.create_task(self._check(item, key, result))))
 
@@ -124,7 +124,7 @@ class _Window:
             if result.thumbnail is not None and result.content_sha256 is not None:
                 self._new_thumbnails[result.content_sha256] = result.thumbnail
             result = replace(result, thumbnail=None)
-            if self._kept is not None:
+            if self._cache is not None:
                 self._new.append((key, result))
         self.checked += 1
         return result
@@ -139,8 +139,8 @@ class _Window:
         new, self._new, pictures, self._new_thumbnails = self._new, [], self._new_thumbnails, {}
         if pictures:  # before the results: a row whose result is kept is not decoded again
             await asyncio.to_thread(self._thumbnails.add, pictures.items())
-        if self._kept is not None and new:
-            await asyncio.to_thread(self._kept.add, new)
+        if self._cache is not None and new:
+            await asyncio.to_thread(self._cache.add, new)
 
     def take(self, most: int) -> list[tuple[Item, CheckResult | None]]:
         """Remove the checked rows at the start of the queue, up to `most`, and return them with their results."""

@@ -44,7 +44,7 @@ def comparison_as_text(comparison: PlanComparison) -> str:
     changes = [row for row in comparison.rows if row.rows]
     lines += [f"  {row.change:<9} {row.rows:>8}  {_range_change(row.before, row.after)}" for row in changes]
     lines += [f"  {name:<9} {before:>8} → {after}" for name, before, after in _count_changes(comparison)]
-    lines += [f"  {name}: {before} → {after}" for name, before, after in _share_lines(comparison)]
+    lines += [f"  {name}: {before} → {after}" for name, before, after in _cost_rows(comparison)]
     lines += [f"  price of {name}: {before} → {after} credits an image" for name, before, after in _prices(comparison)]
     lines += [f"  option {name}: {before} → {after}" for name, before, after in _options(comparison)]
     return "\n".join(lines)
@@ -99,7 +99,7 @@ def _comparison_tables(comparison: PlanComparison) -> Iterator[str]:
     yield _table(("rows by outcome", "before", "now"), _count_changes(comparison))
     yield _table(
         ("cost of", "credits before", "credits now"),
-        ((_escape_as_code(name), *both) for name, *both in _share_lines(comparison)),
+        ((_escape_as_code(name), *both) for name, *both in _cost_rows(comparison)),
     )
     yield _WORDS
     prices = [(_escape_as_code(name), *both) for name, *both in _prices(comparison)]
@@ -158,7 +158,7 @@ def _count_changes(comparison: PlanComparison) -> list[tuple[str, int, int]]:
     ]
 
 
-def _share_lines(comparison: PlanComparison) -> list[tuple[str, str, str]]:
+def _cost_rows(comparison: PlanComparison) -> list[tuple[str, str, str]]:
     """Return table rows (label, cost in the old plan, cost in the new plan) as texts, for each feature of a back end.
 
     The `_MOST_SHARES` most expensive features come first, then one row with the sum of the others, if there are others.

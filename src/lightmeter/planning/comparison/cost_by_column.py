@@ -84,18 +84,18 @@ class ColumnCost:
         return f"<div><b>cost by {esc(self.column)}: {self.total}</b><table>{head}{rows}</table></div>"
 
 
-def cost_by_column(folder: Path, column: str, price_milli: int, retry_milli: int) -> ColumnCost:
+def cost_by_column(folder: Path, column: str, least_charged_milli: int, retry_milli: int) -> ColumnCost:
     """Return what the rows of a plan cost for each value of a manifest column.
 
     Args:
         folder: Folder with the journal of the plan.
         column: Name of the column.
-        price_milli: Least millicredits that an image or frame adds to a charge: `Plan.least_charged_milli`.
+        least_charged_milli: Least millicredits that an image or frame adds to a charge: `Plan.least_charged_milli`.
         retry_milli: Millicredits to repeat the user's question (`--ask`) about an image or frame; 0 without a question.
     """
 
     def cost(groups: Sequence[PlannedGroup], value: str | None) -> ValueCost:
-        return ValueCost(value, *_totals(groups), group_price(groups, price_milli, retry_milli))
+        return ValueCost(value, *_totals(groups), group_price(groups, least_charged_milli, retry_milli))
 
     groups = rows_by_value(folder, column)
     top, rest = groups[:MOST_VALUES], groups[MOST_VALUES:]
@@ -104,20 +104,20 @@ def cost_by_column(folder: Path, column: str, price_milli: int, retry_milli: int
         values=tuple(cost([group], group.name) for group in top),
         rest=cost(rest, None) if rest else None,
         rest_values=len(rest),
-        total=group_price(groups, price_milli, retry_milli),
+        total=group_price(groups, least_charged_milli, retry_milli),
     )
 
 
-def group_price(groups: Sequence[PlannedGroup], price_milli: int, retry_milli: int) -> CreditRange:
+def group_price(groups: Sequence[PlannedGroup], least_charged_milli: int, retry_milli: int) -> CreditRange:
     """Return what a run that sends the rows of all `groups` would cost.
 
     Args:
         groups: Groups of rows of a plan, each with its number of images and frames.
-        price_milli: Least millicredits that an image or frame adds to a charge: `Plan.least_charged_milli`.
+        least_charged_milli: Least millicredits that an image or frame adds to a charge: `Plan.least_charged_milli`.
         retry_milli: Millicredits to repeat the user's question (`--ask`) about an image or frame; 0 without a question.
     """
     frames = sum((FrameRange(group.frames_low, group.frames_high) for group in groups), FrameRange(0, 0))
-    return run_price(price_milli, frames, sum(group.single for group in groups), retry_milli)
+    return run_price(least_charged_milli, frames, sum(group.single for group in groups), retry_milli)
 
 
 def _totals(groups: Sequence[PlannedGroup]) -> tuple[int, int]:

@@ -19,11 +19,7 @@ from lightmeter.errors import BackendError, BrokenMedia, FetchError, MediaError,
 from lightmeter.media.image_transforms import InputTransform
 from lightmeter.media.media_info import is_video
 from lightmeter.service.analysis.analyzer_limits import AnalyzerLimits
-from lightmeter.service.analysis.backpressure import (
-    NOTHING,
-    AdmissionController,
-    ServiceOverloaded,
-)
+from lightmeter.service.analysis.backpressure import NO_WAITING_REQUESTS, AdmissionController, ServiceOverloaded
 from lightmeter.service.analysis.coordinates import in_asset_pixels
 from lightmeter.service.analysis.fair_queue import Caller, FairSemaphore
 from lightmeter.service.analysis.inference_queue import InferenceParams, InferenceQueues
@@ -51,7 +47,7 @@ MAX_OPEN_ASSETS: Final = 64
 """Maximum images and videos of an account that are fetched or analyzed at once, to limit connections and files."""
 
 IMAGES_PER_VIDEO: Final = 4
-"""The maximum of images that are analyzed at once is this many times the maximum of videos (`workers`).
+"""The maximum of images that are analyzed at once is this many times the maximum of videos (`max_videos_per_account`).
 
 An image needs little memory. On one core, each took 19.0 ms with 2 images at once, 18.2 with 4, 17.8 with 8 or 16."""
 
@@ -93,7 +89,7 @@ class _RunningJob:
         on_video: Called for each asset (image or video of the request) that turns out to be a video.
         open_assets: Limits how many assets of the request are fetched or analyzed at once.
         params: Name of a back end → its features and options.
-        views: Transforms (scale, crop) that turn a picture (image or video frame) into the inputs of the back ends.
+        transforms: Transforms (scale, crop) that make the back ends' inputs from a picture (image or video frame).
     """
 
     job: AnalysisJob
@@ -101,7 +97,7 @@ class _RunningJob:
     on_video: Callable[[], None]
     open_assets: asyncio.Semaphore
     params: Mapping[str, InferenceParams]
-    views: frozenset[InputTransform]
+    transforms: frozenset[InputTransform]
 
     @property
     def caller(self) -> Caller:
@@ -128,7 +124,7 @@ class Analyzer:
         backends: Back ends by name.
         fetcher: Fetches assets by URL.
         tariff: Prices.
-        workers: Maximum videos of an account that are analyzed at once. The maximum number of images is
+        max_videos_per_account: Maximum videos of an account that are analyzed at once. The maximum number of images is
             `IMAGES_PER_VIDEO` times as high.
         limits: Limits of unfinished images and video frames, of the cache of results, and of decoding.
         metrics: Receives counts and durations.
@@ -140,7 +136,7 @@ class Analyzer:
         backends: Mapping[str, Backend | ComposingBackend],
         fetcher: Fetcher,
         tariff: Tariff,
-        workers: int,
+        max_videos_per_account: int,
         *,
         limits: AnalyzerLimits = _LIMITS,
         metrics: Metrics | None = None,
@@ -149,7 +145,7 @@ class Analyzer:
         self._backends = backends
         self._composing = {name: each for name, each in backends.items() if isinstance(each, ComposingBackend)}
         inferring = {name: each for name, each in backends.items() if isinstance(each, Backend)}
-        self._views = {name: traits_of(backend).view for name, backend in inferring.items()}
+        self._transforms = {name: traits_of(backend).transform for name, backend in inferring.items()}
         self._fetcher = fetcher
         self._tariff = tariff
         self._metrics = metrics or Metrics()
@@ -158,8 +154,8 @@ class Analyzer:
         self._cache = ResultCache(limits.cache_bytes) if limits.cache_bytes else None
         self._admission = AdmissionController(limits.max_pending_pictures, clock or SystemClock())
         self._open_assets = FairSemaphore(MAX_OPEN_ASSETS)
-        self._images = FairSemaphore(IMAGES_PER_VIDEO * workers)
-        self._videos = FairSemaphore(workers)
+        self._images = FairSemaphore(IMAGES_PER_VIDEO * max_videos_per_account)
+        self._videos = FairSemaphore(max_videos_per_account)
         self._metrics.watch_queue_depth("inference", self._inference.depth)
         self._metrics.watch_queue_depth("pictures", lambda: self._admission.pending_pictures)
 
@@ -177,7 +173,7 @@ class Analyzer:
         self._inference.close()
 
     def admit(
-        self, account_id: int, pictures: int, waiting_requests: Mapping[int, int] = NOTHING
+        self, account_id: int, pictures: int, waiting_requests: Mapping[int, int] = NO_WAITING_REQUESTS
     ) -> AbstractContextManager[None]:
         """Return a context manager. In its `with` block, a new request's images and frames count as unfinished.
 
@@ -213,8 +209,10 @@ class Analyzer:
         request = job.request
         sources: list[str | bytes] = [*request.url, *job.uploads]
         params = self._inference_params(request)
-        views = frozenset(self._views[name] for name in params if name in self._views)
-        running = _RunningJob(job, hold_more, on_video, asyncio.Semaphore(MAX_OPEN_ASSETS_OF_REQUEST), params, views)
+        transforms = frozenset(self._transforms[name] for name in params if name in self._transforms)
+        running = _RunningJob(
+            job, hold_more, on_video, asyncio.Semaphore(MAX_OPEN_ASSETS_OF_REQUEST), params, transforms
+        )
         digests = (*(None,) * len(request.url), *(job.digests or (None,) * len(job.uploads)))
         assets = map(_AssetTask, sources, job.names, job.held_pictures, digests)
         results = await _gather([self._run_asset(running, asset) for asset in assets])
@@ -286,7 +284,7 @@ class Analyzer:
 
     async def _analyze_image(self, running: _RunningJob, _: _AssetTask, payload: AssetPayload) -> AssetFindings:
         with self._metrics.time_step("decode"):
-            pictures = await self._decoder.decode_image(payload, running.views)
+            pictures = await self._decoder.decode_image(payload, running.transforms)
         return AssetFindings(pictures.metadata, await self._infer_all(pictures, running))
 
     async def _analyze_video(self, running: _RunningJob, asset: _AssetTask, payload: AssetPayload) -> AssetFindings:
@@ -297,7 +295,7 @@ class Analyzer:
                 max_frames = await self._decoder.count_frames(path, interval_s, max_frames)
                 if max_frames > asset.held_pictures:
                     await running.hold_more(max_frames - asset.held_pictures)
-            async with aclosing(self._decoder.decode_video(path, running.views, interval_s, max_frames)) as slices:
+            async with aclosing(self._decoder.decode_video(path, running.transforms, interval_s, max_frames)) as slices:
                 while (pictures := await self._next_slice(slices)) is not None:
                     entries = await self._infer_all(pictures, running)
                     findings = append_slice(findings, pictures.metadata, entries)
@@ -329,17 +327,15 @@ class Analyzer:
     async def _infer(
         self, backend: str, params: InferenceParams, pictures: DecodedPictures, running: _RunningJob
     ) -> tuple[str, list[Entries] | BackendError]:
-        view = self._views[backend]
-        attributes: telemetry.Attributes = {
-            "lightmeter.backend": backend,
-            "lightmeter.pictures": pictures.metadata.count,
-        }
+        transform = self._transforms[backend]
+        pixels, count = pictures.pixels_by_transform[transform], pictures.metadata.count
+        attributes: telemetry.Attributes = {"lightmeter.backend": backend, "lightmeter.pictures": count}
         try:
             with telemetry.span("lightmeter.analysis", attributes):
-                entries = await self._inference.infer(backend, pictures.pixels_by_view[view], params, running.caller)
+                entries = await self._inference.infer(backend, pixels, params, running.caller)
         except BackendError as error:
             return backend, error
-        return backend, in_asset_pixels(entries, view, pictures)
+        return backend, in_asset_pixels(entries, transform, pictures)
 
     def _cached_findings(self, content: ContentKey | None, running: _RunningJob) -> AssetFindings | None:
         """Return the cached results for the file `content`; None unless every back end of `running` has a result."""

@@ -19,7 +19,7 @@ from typing import Final
 
 from lightmeter.clock import Clock
 from lightmeter.errors import LightmeterError
-from lightmeter.service.analysis.fair_queue import ACCOUNT_SHARES
+from lightmeter.service.analysis.fair_queue import TOTAL_TO_ACCOUNT_LIMIT_RATIO
 
 MAX_PENDING_PICTURES: Final = 2000
 """Default limit of an account's pending pictures.
@@ -39,7 +39,7 @@ MIN_RETRY_S: Final = 1
 MAX_RETRY_S: Final = 300
 """Maximum value of the header `Retry-After`, in seconds."""
 
-NOTHING: Final[Mapping[int, int]] = {}
+NO_WAITING_REQUESTS: Final[Mapping[int, int]] = {}
 """Value of `waiting_requests` if no account has requests in the job queue."""
 
 
@@ -83,7 +83,7 @@ class AdmissionController:
         return self._pending.total()
 
     def admit(
-        self, account_id: int, pictures: int, waiting_requests: Mapping[int, int] = NOTHING
+        self, account_id: int, pictures: int, waiting_requests: Mapping[int, int] = NO_WAITING_REQUESTS
     ) -> AbstractContextManager[None]:
         """Return a context manager. In its `with` block, the images and frames of a request count as pending.
 
@@ -102,7 +102,7 @@ class AdmissionController:
         pending = self._pending + Counter(waiting_requests)
         own = pending.pop(account_id, 0)
         others = sum(min(count, self._max_pending_pictures) for count in pending.values())
-        limit = math.ceil((ACCOUNT_SHARES * self._max_pending_pictures - others) / 2)
+        limit = math.ceil((TOTAL_TO_ACCOUNT_LIMIT_RATIO * self._max_pending_pictures - others) / 2)
         if limit <= 0 or (own and own + pictures > limit):
             raise ServiceOverloaded(self._retry_after_s(own + others, own + pictures - limit))
         return self.reserve(account_id, pictures)

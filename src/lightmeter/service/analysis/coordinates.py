@@ -20,17 +20,17 @@ _VERTICAL: Final = frozenset({"y", "top", "bottom"})
 _IDENTITY: Final = PixelMapping(0, 0, 1, 1)
 
 
-def in_asset_pixels(entries: Sequence[Entries], view: InputTransform, pictures: DecodedPictures) -> list[Entries]:
+def in_asset_pixels(entries: Sequence[Entries], transform: InputTransform, pictures: DecodedPictures) -> list[Entries]:
     """Return the entries of a back end (faces, texts and so on), with coordinates in pixels of the image or video.
 
     Args:
         entries: Entries of each image or frame, in order, with coordinates in the back end's input.
-        view: Transform (scale, crop) that made the back end's input.
+        transform: Transform (scale, crop) that made the back end's input.
         pictures: The decoded image or frames, with the size of the asset.
     """
     mappings = (
-        pixel_mapping(view, pictures.metadata.width, pictures.metadata.height, pixels)
-        for pixels in pictures.pixels_by_view[view]
+        pixel_mapping(transform, pictures.metadata.width, pictures.metadata.height, pixels)
+        for pixels in pictures.pixels_by_transform[transform]
     )
     return [_convert_entries(each, mapping) for each, mapping in zip(entries, mappings, strict=True)]
 

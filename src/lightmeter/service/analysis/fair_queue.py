@@ -15,7 +15,7 @@ from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 
-ACCOUNT_SHARES: Final = 2
+TOTAL_TO_ACCOUNT_LIMIT_RATIO: Final = 2
 """The limit for all accounts together is this many times the limit for one account.
 
 It applies to the permits of a `FairSemaphore`, to pending pictures (`AdmissionController`), and to running jobs.
@@ -154,7 +154,7 @@ class FairSemaphore:
     """
 
     def __init__(self, permits: int) -> None:
-        self._free = ACCOUNT_SHARES * permits
+        self._free = TOTAL_TO_ACCOUNT_LIMIT_RATIO * permits
         self._held: Counter[int] = Counter()
         self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
 

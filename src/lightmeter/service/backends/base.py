@@ -48,13 +48,13 @@ class BackendTraits:
         calls_at_once: Maximum number of threads that call `analyze` of the back end at the same time.
         pictures_a_call: Maximum number of pictures in one call, such as the best batch size of a graphics card. A call
             gets the pictures that are already in the queue; the service does not wait for more.
-        view: Transform, such as a resize, that the service applies to each picture before the call. A small result
+        transform: Transform, such as a resize, that the service applies to each picture before the call. A small result
             saves memory and time.
     """
 
     calls_at_once: int = 1
     pictures_a_call: int = 1
-    view: InputTransform = _DEFAULT_TRANSFORM
+    transform: InputTransform = _DEFAULT_TRANSFORM
 
 
 @runtime_checkable

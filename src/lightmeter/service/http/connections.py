@@ -97,7 +97,7 @@ class Connections:
                 return False
             self._drop(next(iter(self._waiting)))
         self._open.add(connection)
-        self._wait(connection)
+        self._mark_waiting(connection)
         return True
 
     def remove(self, connection: HttpConnection) -> None:
@@ -112,14 +112,14 @@ class Connections:
         if not isinstance(connection, HttpConnection) or connection not in self._open:
             yield
             return
-        self._wait(connection, math.inf)
+        self._mark_waiting(connection, math.inf)
         connection.request = request
         try:
             yield
         finally:
             connection.request = None
             if connection in self._open:
-                self._wait(connection)
+                self._mark_waiting(connection)
 
     def keep_open(self, request: web.Request) -> None:
         """Record that the body of `request`, a request of /api/fetch, has arrived.
@@ -138,10 +138,10 @@ class Connections:
             for connection in [each for each in self._waiting if each.deadline_s <= now_s]:
                 self._drop(connection)
 
-    def _wait(self, connection: HttpConnection, for_s: float | None = None) -> None:
+    def _mark_waiting(self, connection: HttpConnection, for_s: float | None = None) -> None:
         self._waiting.pop(connection, None)
         self._waiting[connection] = None
-        connection.await_request(self.limits.idle_s if for_s is None else for_s)
+        connection.set_deadline(self.limits.idle_s if for_s is None else for_s)
 
     def _drop(self, connection: HttpConnection) -> None:
         self.remove(connection)
@@ -193,7 +193,7 @@ class HttpConnection(web.RequestHandler):
         self._connections.remove(self)
         super().connection_lost(exc)
 
-    def await_request(self, for_s: float) -> None:
+    def set_deadline(self, for_s: float) -> None:
         """Set a deadline: if no byte of a request arrives within `for_s` seconds, the server closes the connection.
 
         If `for_s` is infinity, there is no deadline.

@@ -136,7 +136,7 @@ class FaultInjector:
             return _abort_connection(request)
         if error is not None and error.when == "before":
             return self._error_page(error)
-        if lane is Lane.POLL and self._is_delayed("unknown", request):
+        if lane is Lane.POLL and self._hides_result("unknown", request):
             body = {"error": not_found(request.match_info["request_id"]), "status": "failed"}
             return web.json_response(body, status=404)
         if self._faults.active("forgetful", lane):
@@ -163,7 +163,7 @@ class FaultInjector:
         status: int = error.status or self._random[error].choice(ERROR_STATUSES)
         return web.Response(status=status, text=ERROR_PAGE.format(status), content_type="text/html")
 
-    def _is_delayed(self, name: FaultName, request: web.Request) -> bool:
+    def _hides_result(self, name: FaultName, request: web.Request) -> bool:
         """Return whether a fault called `name` hides the result from the poll `request`. If so, count the fault.
 
         `name` is `late` (the caller then answers that the request still runs) or `unknown` (the caller then answers
@@ -220,7 +220,7 @@ class FaultInjector:
         `lane` is the type of `request`: submission or poll.
         """
         is_final = body.get("status") in {"completed", "failed"}
-        if is_final and lane is Lane.POLL and self._is_delayed("late", request):
+        if is_final and lane is Lane.POLL and self._hides_result("late", request):
             return orjson.dumps(as_unfinished(body))
         if "all" not in body:
             return orjson.dumps(body)

@@ -59,8 +59,8 @@ OTHER_BODY_STATUS: Final = 422
 The number is from section 2.7 of the IETF draft on the header Idempotency-Key.
 """
 
-KEY: Final = re.compile(r"[\x20-\x7e]{1,255}")
-BAD_KEY: Final = "Idempotency-Key must be 1 to 255 printable ASCII characters."
+IDEMPOTENCY_KEY: Final = re.compile(r"[\x20-\x7e]{1,255}")
+BAD_IDEMPOTENCY_KEY: Final = "Idempotency-Key must be 1 to 255 printable ASCII characters."
 
 REQUEST_ID: Final = re.compile(r"[0-9a-f]{32}")
 
@@ -178,8 +178,8 @@ class Handlers:
             ServiceOverloaded: too many images and video frames are unfinished, or the request would have to wait too
                 long for one that runs alone; nothing was charged.
         """
-        if key is not None and not KEY.fullmatch(key):
-            raise BadRequest(BAD_KEY)
+        if key is not None and not IDEMPOTENCY_KEY.fullmatch(key):
+            raise BadRequest(BAD_IDEMPOTENCY_KEY)
         request = self._validate(request)
         is_small = sum(map(len, request.file)) < SMALL_CHARS
         uploads, digests = (
@@ -234,7 +234,7 @@ class Handlers:
             new: The request as it was stored.
             base_url: URL of this service, for the URL at which the client polls.
         """
-        if await asyncio.shield(running.is_video):
+        if await asyncio.shield(running.must_poll):
             return await self._acknowledge(new, base_url)
         return _result_reply(await asyncio.shield(running.task), FAILED_STATUS)
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import MediaTooLarge, UnsupportedMedia
-from lightmeter.media.image import load_views, read_image_info
+from lightmeter.media.image import load_transformed, read_image_info
 from lightmeter.media.image_transforms import InputTransform, transform_array
 from lightmeter.media.media_info import ImageInfo, MediaKind, VideoInfo, sniff
 from lightmeter.media.video.decoder_client import DecoderLimits, VideoFrame
@@ -32,7 +32,7 @@ from lightmeter.service.backends.base import MAX_SIDE
 from lightmeter.service.ingest.allocator import configure_allocators
 from lightmeter.service.ingest.payload import AssetPayload
 
-PixelsByView: TypeAlias = Mapping[InputTransform, tuple[NDArray[np.uint8], ...]]
+PixelsByTransform: TypeAlias = Mapping[InputTransform, tuple[NDArray[np.uint8], ...]]
 """Transform (scale, crop) → pixels after this transform: one array for an image, or one array for each frame.
 
 Each array is read-only and has the shape (height, width, 3).
@@ -92,12 +92,12 @@ class DecodedPictures:
 
     Attributes:
         metadata: Metadata of the image or video; `times_s` has only the times of the decoded frames.
-        pixels_by_view: Transform (scale, crop) → pixels after this transform: one array for the image, or one array for
-            each frame.
+        pixels_by_transform: Transform (scale, crop) → pixels after this transform: one array for the image, or one
+            array for each frame.
     """
 
     metadata: AssetMetadata
-    pixels_by_view: PixelsByView
+    pixels_by_transform: PixelsByTransform
 
 
 class _PixelBudget:
@@ -147,8 +147,8 @@ class MediaDecoder:
         """Stop the threads that decode images; each finishes its current image first."""
         self._threads.shutdown(cancel_futures=True)
 
-    async def decode_image(self, payload: AssetPayload, views: frozenset[InputTransform]) -> DecodedPictures:
-        """Decode the image `payload`, and return its pixels after each of the transforms `views` (scale, crop).
+    async def decode_image(self, payload: AssetPayload, transforms: frozenset[InputTransform]) -> DecodedPictures:
+        """Decode the image `payload`, and return its pixels after each of the `transforms` (scale, crop).
 
         Raises:
             UnsupportedMedia, BrokenMedia, MediaTooLarge: the image cannot be decoded.
@@ -158,13 +158,13 @@ class MediaDecoder:
         loop = asyncio.get_running_loop()
         async with self._pixels.acquire(self._pixels_per_thread):
             info, pixels = await loop.run_in_executor(
-                self._threads, _decode_image, payload, views, self._pixels_per_thread
+                self._threads, _decode_image, payload, transforms, self._pixels_per_thread
             )
         if pixels is None:  # too large for one thread
             async with self._pixels.acquire(info.width * info.height):
-                info, pixels = await loop.run_in_executor(self._threads, _decode_image, payload, views, None)
-        pixels_by_view = {view: (rgb,) for view, rgb in (pixels or {}).items()}
-        return DecodedPictures(AssetMetadata("image", info.width, info.height, None, None), pixels_by_view)
+                info, pixels = await loop.run_in_executor(self._threads, _decode_image, payload, transforms, None)
+        pixels_by_transform = {transform: (rgb,) for transform, rgb in (pixels or {}).items()}
+        return DecodedPictures(AssetMetadata("image", info.width, info.height, None, None), pixels_by_transform)
 
     async def count_frames(self, path: Path, interval_s: int, max_frames: int) -> int:
         """Return how many frames `decode_video` takes from a video with these arguments, without decoding them.
@@ -185,13 +185,13 @@ class MediaDecoder:
         return count
 
     async def decode_video(
-        self, path: Path, views: frozenset[InputTransform], interval_s: int, max_frames: int
+        self, path: Path, transforms: frozenset[InputTransform], interval_s: int, max_frames: int
     ) -> AsyncGenerator[DecodedPictures, None]:
         """Decode frames of a video, and yield them in order, in slices of `DecodingLimits.slice_frames` frames.
 
         Args:
             path: Video file. It must not change while it is decoded.
-            views: Transforms (scale, crop). Each of them is applied to each frame.
+            transforms: Transforms (scale, crop). Each of them is applied to each frame.
             interval_s: Seconds between the frames that are taken.
             max_frames: Maximum number of frames; 0: no limit.
 
@@ -208,12 +208,12 @@ class MediaDecoder:
             limits=self._limits.video,
         )
         async with aclosing(slices):
-            while (pictures := await self._next_slice(slices, views)) is not None:
+            while (pictures := await self._next_slice(slices, transforms)) is not None:
                 yield pictures
                 del pictures  # frees its memory before the next slice is decoded
 
     async def _next_slice(
-        self, slices: AsyncIterator[tuple[VideoInfo, list[VideoFrame]]], views: frozenset[InputTransform]
+        self, slices: AsyncIterator[tuple[VideoInfo, list[VideoFrame]]], transforms: frozenset[InputTransform]
     ) -> DecodedPictures | None:
         async with self._decoders:
             try:
@@ -221,14 +221,14 @@ class MediaDecoder:
             except StopAsyncIteration:
                 return None
         times = tuple(frame.time_s for frame in frames)
-        pixels = await asyncio.get_running_loop().run_in_executor(self._threads, _transform_frames, frames, views)
+        pixels = await asyncio.get_running_loop().run_in_executor(self._threads, _transform_frames, frames, transforms)
         return DecodedPictures(AssetMetadata("video", info.width, info.height, info.duration_s, times), pixels)
 
 
 def _decode_image(
-    payload: AssetPayload, views: frozenset[InputTransform], max_pixels: int | None
+    payload: AssetPayload, transforms: frozenset[InputTransform], max_pixels: int | None
 ) -> tuple[ImageInfo, dict[InputTransform, NDArray[np.uint8]] | None]:
-    """Return the metadata of the image `payload`, and its pixels after each of the transforms `views` (scale, crop).
+    """Return the metadata of the image `payload`, and its pixels after each of the `transforms` (scale, crop).
 
     If the image has more than `max_pixels` pixels, do not decode it: return None in place of the pixels. None as
     `max_pixels` means that an image of any size is decoded.
@@ -237,8 +237,8 @@ def _decode_image(
     info = read_image_info(content)
     if max_pixels is not None and info.width * info.height > max_pixels:
         return info, None
-    return info, load_views(content, views)
+    return info, load_transformed(content, transforms)
 
 
-def _transform_frames(frames: Sequence[VideoFrame], views: frozenset[InputTransform]) -> PixelsByView:
-    return {view: tuple(transform_array(frame.rgb, view) for frame in frames) for view in views}
+def _transform_frames(frames: Sequence[VideoFrame], transforms: frozenset[InputTransform]) -> PixelsByTransform:
+    return {transform: tuple(transform_array(frame.rgb, transform) for frame in frames) for transform in transforms}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from procrastinate.jobs import Job, Status
 from procrastinate.manager import JobManager
 
-from lightmeter.service.analysis.fair_queue import ACCOUNT_SHARES
+from lightmeter.service.analysis.fair_queue import TOTAL_TO_ACCOUNT_LIMIT_RATIO
 from lightmeter.service.jobs.job_queue import REQUESTS_AT_ONCE
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class FairJobManager(JobManager):
             _FETCH_JOB,
             queues=list(queues or ()),
             worker_id=worker_id,
-            concurrency=ACCOUNT_SHARES * REQUESTS_AT_ONCE,
+            concurrency=TOTAL_TO_ACCOUNT_LIMIT_RATIO * REQUESTS_AT_ONCE,
         )
         return Job.from_row(rows[0]) if rows else None
 

@@ -30,7 +30,7 @@ from procrastinate.exceptions import ConnectorException
 from procrastinate.jobs import DeleteJobCondition
 
 from lightmeter.clock import Clock
-from lightmeter.service.analysis.fair_queue import ACCOUNT_SHARES
+from lightmeter.service.analysis.fair_queue import TOTAL_TO_ACCOUNT_LIMIT_RATIO
 from lightmeter.service.jobs.fair_job_manager import FairJobManager
 from lightmeter.service.jobs.job_queue import REQUESTS_AT_ONCE, JobQueue
 from lightmeter.service.jobs.runner import Runner
@@ -126,7 +126,7 @@ class PostgresQueue(JobQueue):
             try:
                 await self._worker_app.run_worker_async(
                     queues=[QUEUE],
-                    concurrency=ACCOUNT_SHARES * REQUESTS_AT_ONCE,
+                    concurrency=TOTAL_TO_ACCOUNT_LIMIT_RATIO * REQUESTS_AT_ONCE,
                     delete_jobs=DeleteJobCondition.ALWAYS,  # the row of the request has its outcome
                     install_signal_handlers=False,
                     fetch_job_polling_interval=min(MAX_POLL_INTERVAL_S, self._lease_s / RENEWALS_PER_LEASE),

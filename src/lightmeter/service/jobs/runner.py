@@ -77,12 +77,12 @@ class RunningRequest:
 
     Attributes:
         task: The task that runs the request.
-        is_video: Future, done when the service can answer the client. True: an asset is a video, so the client gets the
-            request id and must poll. False: the request has ended.
+        must_poll: Future, done when the service can answer the client. True: an asset is a video, so the client gets
+            the request id and must poll. False: the request has ended.
     """
 
     task: asyncio.Task[StoredRequest]
-    is_video: asyncio.Future[bool]
+    must_poll: asyncio.Future[bool]
 
 
 class Runner:
@@ -172,16 +172,16 @@ class Runner:
 
         If another process has taken over or deleted the request, the `task` of the returned object raises Superseded.
         """
-        is_video: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        must_poll: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
         def answer_client(*, with_video: bool) -> None:
-            if not is_video.done():
-                is_video.set_result(with_video)
+            if not must_poll.done():
+                must_poll.set_result(with_video)
 
         async def run() -> StoredRequest:
             try:
                 async with self._isolation.shared():
-                    return await self._run_attempt(attempt, job, lambda: answer_client(with_video=True), is_video.done)
+                    return await self._run_attempt(attempt, job, lambda: answer_client(with_video=True), must_poll.done)
             except Superseded:
                 stored = await self._store.read(lambda db: requests.find(db, attempt.request_id, job.account_id, 0))
                 if stored is None or stored.state is not JobState.FAILED:
@@ -192,7 +192,7 @@ class Runner:
             self.running.pop(attempt.request_id, None)
             answer_client(with_video=False)
 
-        running = RunningRequest(asyncio.create_task(run()), is_video)
+        running = RunningRequest(asyncio.create_task(run()), must_poll)
         self.metrics.count_job(JobState.RUNNING.value)
         self.running[attempt.request_id] = running
         running.task.add_done_callback(ended)

@@ -43,27 +43,27 @@ class CrashRecord:
     """How often processes of the service crashed while they ran a request. This decides how the request runs next.
 
     Attributes:
-        deaths: Crashes of processes that ran other requests too.
-        deaths_alone: Crashes of processes that ran only this request.
+        crashes_shared: Crashes of processes that ran other requests too.
+        crashes_alone: Crashes of processes that ran only this request.
         alone: Whether the process of the latest attempt runs only this request.
     """
 
-    deaths: int = 0
-    deaths_alone: int = 0
+    crashes_shared: int = 0
+    crashes_alone: int = 0
     alone: bool = False
 
     def after_crash(self) -> CrashRecord:
-        """Return a copy that counts one more crash, in `deaths_alone` if `alone` is true, else in `deaths`."""
+        """Return a copy that counts one more crash, in `crashes_alone` if `alone` is true, else in `crashes_shared`."""
         if self.alone:
-            return replace(self, deaths_alone=self.deaths_alone + 1)
-        return replace(self, deaths=self.deaths + 1)
+            return replace(self, crashes_alone=self.crashes_alone + 1)
+        return replace(self, crashes_shared=self.crashes_shared + 1)
 
     @property
     def must_run_alone(self) -> bool:
-        """Whether the request must run alone in its process: `deaths` is `ALONE_AFTER_CRASHES` or more."""
-        return self.deaths >= ALONE_AFTER_CRASHES
+        """Whether the request must run alone in its process: `crashes_shared` is `ALONE_AFTER_CRASHES` or more."""
+        return self.crashes_shared >= ALONE_AFTER_CRASHES
 
     @property
     def must_fail(self) -> bool:
-        """Whether the request must fail: `deaths_alone` is `FAIL_AFTER_CRASHES_ALONE` or more."""
-        return self.deaths_alone >= FAIL_AFTER_CRASHES_ALONE
+        """Whether the request must fail: `crashes_alone` is `FAIL_AFTER_CRASHES_ALONE` or more."""
+        return self.crashes_alone >= FAIL_AFTER_CRASHES_ALONE

@@ -43,7 +43,7 @@ CREATE FUNCTION now_s() RETURNS DOUBLE PRECISION LANGUAGE sql VOLATILE
     AS 'SELECT CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)';
 """
 
-OLDEST_QUEUE: Final = "03.02.00_50_post_batch_defer_jobs"
+BASELINE_QUEUE_MIGRATION: Final = "03.02.00_50_post_batch_defer_jobs"
 """Name of the last migration that procrastinate 3.2.1 has.
 
 Earlier versions of lightmeter required at least procrastinate 3.2.1, and did not record migrations. So in their
@@ -207,7 +207,7 @@ def _migrate_queue(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
             f"The job queue of the PostgreSQL database was changed by a newer procrastinate: {unknown[-1]}.",
             hint="Install the version that the other services and workers use: pip install --upgrade procrastinate",
         )
-    applied = recorded or {name for name in scripts if name <= OLDEST_QUEUE}
+    applied = recorded or {name for name in scripts if name <= BASELINE_QUEUE_MIGRATION}
     for name, path in scripts.items():
         if name not in applied:
             try:

@@ -311,19 +311,19 @@ def start(
     if state is JobState.RUNNING:
         state, crashes = step(state, JobEvent.INTERRUPT), crashes.after_crash()
     if crashes.must_fail:
-        error = f"{REQUEST_FAILED}: the service ended {crashes.deaths_alone} times while it was doing this alone."
+        error = f"{REQUEST_FAILED}: the service ended {crashes.crashes_alone} times while it was doing this alone."
         reference = LedgerReference(stored.account_id, request_id, at)
         return store_outcome(
             db, reference, step(state, JobEvent.GIVE_UP), stored.hold, AttemptResult(0, None, error, at)
         ), ()
     if crashes.must_run_alone and not alone:
         raise IsolationRequired(
-            f"Request {request_id} was running at {crashes.deaths} crashes of its process: it must run alone."
+            f"Request {request_id} was running at {crashes.crashes_shared} crashes of its process: it must run alone."
         )
     (row,) = db.execute(
         "UPDATE requests SET state = ?, attempts = attempts + 1, lease_until = NULL, deaths = ?, deaths_alone = ?, "  # noqa: S608 (likewise)
         f"alone = ? WHERE request_id = ? RETURNING {_COLUMNS}",
-        (step(state, JobEvent.START).value, crashes.deaths, crashes.deaths_alone, int(alone), request_id),
+        (step(state, JobEvent.START).value, crashes.crashes_shared, crashes.crashes_alone, int(alone), request_id),
     )
     contents = db.execute("SELECT content FROM uploads WHERE request_id = ? ORDER BY position", (request_id,))
     return _parse_row(row), tuple(content for (content,) in contents)

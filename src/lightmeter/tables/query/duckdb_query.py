@@ -58,7 +58,7 @@ class QuerySession:
 
     Args:
         where: An output folder, or a URI such as `s3://bucket/prefix`.
-        memory_mb: Memory limit of DuckDB, in MiB; data beyond the limit goes to temporary files. None means DuckDB's
+        memory_mib: Memory limit of DuckDB, in MiB; data beyond the limit goes to temporary files. None means DuckDB's
             default limit.
 
     Raises:
@@ -66,9 +66,9 @@ class QuerySession:
         TablesError: A file of the tables is broken.
     """
 
-    def __init__(self, where: Path | str, *, memory_mb: int | None = None) -> None:
+    def __init__(self, where: Path | str, *, memory_mib: int | None = None) -> None:
         self._where = where
-        self._memory_mb = memory_mb
+        self._memory_mib = memory_mib
         self._registered: dict[str, pa.Table] = {}
         with ExitStack() as stack:
             self._spill = str(stack.enter_context(LockedTempDir()).path)
@@ -150,8 +150,8 @@ class QuerySession:
         connection: duckdb.DuckDBPyConnection = _duckdb().connect(":memory:", config=config)
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET enable_progress_bar = false")  # otherwise it is written to standard output
-        if self._memory_mb is not None:
-            connection.execute(f"SET memory_limit = '{self._memory_mb}MiB'")
+        if self._memory_mib is not None:
+            connection.execute(f"SET memory_limit = '{self._memory_mib}MiB'")
         if isinstance(self._where, str) and is_uri(self._where):
             for table, dataset in remote_datasets(self._where).items():
                 connection.register(table, dataset)

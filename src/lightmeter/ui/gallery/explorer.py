@@ -148,7 +148,7 @@ class ExplorerView(ItemRequests):
                 self._gallery.show(filters, sort)
                 result = {
                     "version": change,
-                    "total": self._gallery.items,
+                    "total": self._gallery.item_count,
                     "items": len(self._gallery.shown.order),
                     "facets": self._gallery.facets(),
                     "has_embeddings": self._gallery.columns.has_embeddings,
@@ -166,7 +166,7 @@ class ExplorerView(ItemRequests):
     def _why_empty(self) -> str:
         """Return a message that the run has no tables, with the command that writes them; empty if it has tables."""
         try:
-            if not self._gallery.items:
+            if not self._gallery.item_count:
                 must_have_tables(self._run.folder)
         except LightmeterError as error:
             return f"{error} {error.hint}"

@@ -26,7 +26,7 @@ BINS: Final = 20
 BIN_EDGES: Final = np.arange(BINS + 1) / BINS
 """Edges of the bins, from 0 to 1."""
 
-DUCKDB_MEMORY_MB: Final = 96
+DUCKDB_MEMORY_MIB: Final = 96
 """Memory limit of a DuckDB session, in megabytes."""
 
 TAGS_PER_CARD: Final = 4
@@ -87,7 +87,7 @@ class Gallery:
         self._columns: GalleryColumns | None = None
         self._version: PartsVersion = ()
         self._session: QuerySession | None = None
-        self._places: dict[str, NDArray[np.int32]] = {}
+        self._cached_positions: dict[str, NDArray[np.int32]] = {}
         self.shown = Shown()
 
     def __enter__(self) -> Self:
@@ -111,9 +111,9 @@ class Gallery:
         return self._columns
 
     @property
-    def items(self) -> int:
+    def item_count(self) -> int:
         """Number of items of the run."""
-        return self.columns.items
+        return self.columns.item_count
 
     def show(self, filters: Filters, sort: Sort) -> None:
         """Find the items that match the filters, sort them, and set `shown`.
@@ -126,19 +126,19 @@ class Gallery:
             self._read()
         masks = {facet: self._mask(facet, filters, text) for facet, text in conditions(filters).items()}
         order = self._order(filters, sort)
-        matching = _all(masks, self.items)
+        matching = _all(masks, self.item_count)
         shown = order[matching[order]] if masks else order
-        self.shown = Shown(filters, shown, masks, self.columns.tag_counts(_all_but(masks, "tags", self.items)))
+        self.shown = Shown(filters, shown, masks, self.columns.tag_counts(_all_but(masks, "tags", self.item_count)))
 
     def _read(self) -> None:
         self.close()
-        self._places.clear()
+        self._cached_positions.clear()
         for attempt in range(_MAX_READS):
             self._version = parts_version(self._folder)
             last = attempt == _MAX_READS - 1
             with (
                 suppress(*() if last else (TablesError,)),
-                QuerySession(self._folder, memory_mb=DUCKDB_MEMORY_MB) as tables,
+                QuerySession(self._folder, memory_mib=DUCKDB_MEMORY_MIB) as tables,
             ):
                 self._columns = read_columns(tables)
                 return
@@ -164,14 +164,14 @@ class Gallery:
         if facet.startswith("values:") and name in columns.value_columns:
             column = columns.value_columns[name]
             return np.isin(column.codes, [column.values.index(v) for v in filters.values[name] if v in column.values])
-        mask = np.zeros(self.items, np.bool_)
+        mask = np.zeros(self.item_count, np.bool_)
         mask[self._positions(matches_sql(condition))] = True
         return mask
 
     def _order(self, filters: Filters, sort: Sort) -> NDArray[np.int32]:
         sort = effective_sort(filters, sort)
         if sort.by == "position":
-            forward = np.arange(self.items, dtype=np.int32)
+            forward = np.arange(self.item_count, dtype=np.int32)
             return forward[::-1] if sort.descending else forward
         if (
             sort.by != "severity"
@@ -186,14 +186,14 @@ class Gallery:
 
         The results of the most recent queries are cached.
         """
-        if query not in self._places:
+        if query not in self._cached_positions:
             if self._session is None:
-                self._session = QuerySession(self._folder, memory_mb=DUCKDB_MEMORY_MB)
+                self._session = QuerySession(self._folder, memory_mib=DUCKDB_MEMORY_MIB)
             found = self._session.ask(query).column("place").to_numpy()
-            self._places[query] = found[found < self.items]
-            while len(self._places) > _MAX_KEPT:
-                del self._places[next(iter(self._places))]
-        return self._places[query]
+            self._cached_positions[query] = found[found < self.item_count]
+            while len(self._cached_positions) > _MAX_KEPT:
+                del self._cached_positions[next(iter(self._cached_positions))]
+        return self._cached_positions[query]
 
     def page(self, offset: int, limit: int) -> list[dict[str, Any]]:
         """Return the cards of at most `limit` shown items, from the item with the index `offset` (from 0).
@@ -244,8 +244,8 @@ class Gallery:
           and `unrated` (the number of items without an NSFW rating).
         """
         columns, filters, masks = self.columns, self.shown.filters, self.shown.masks
-        others = _all_but(masks, "sources", self.items)
-        rated = columns.severities[_all_but(masks, "severity", self.items) & ~np.isnan(columns.severities)]
+        others = _all_but(masks, "sources", self.item_count)
+        rated = columns.severities[_all_but(masks, "severity", self.item_count) & ~np.isnan(columns.severities)]
         bins = np.clip(np.searchsorted(BIN_EDGES, rated, side="right") - 1, 0, BINS - 1)
         return {
             "tags": [*self._tag_rows(self._frequent_tags(12, filters.tags)), *self._tag_rows(filters.tags)],
@@ -257,7 +257,7 @@ class Gallery:
             "columns": {name: self._value_rows(name) for name in columns.value_columns},
             "severity": {
                 "bins": np.bincount(bins, minlength=BINS).tolist(),
-                "unrated": int(np.count_nonzero(_all_but(masks, "severity", self.items))) - len(rated),
+                "unrated": int(np.count_nonzero(_all_but(masks, "severity", self.item_count))) - len(rated),
             },
         }
 
@@ -287,7 +287,7 @@ class Gallery:
 
     def _value_rows(self, name: str) -> list[dict[str, Any]]:
         column = self.columns.value_columns[name]
-        shown = _all_but(self.shown.masks, f"values:{name}", self.items)
+        shown = _all_but(self.shown.masks, f"values:{name}", self.item_count)
         counts = np.bincount(column.codes[shown], minlength=len(column.values)).tolist()
         return [{"value": value, "items": items} for value, items in zip(column.values, counts, strict=True)]
 

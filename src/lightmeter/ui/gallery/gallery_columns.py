@@ -92,7 +92,7 @@ class GalleryColumns:
     has_embeddings: bool
 
     @property
-    def items(self) -> int:
+    def item_count(self) -> int:
         """Number of items (images and videos) of the run."""
         return len(self.item_ids)
 
@@ -109,7 +109,7 @@ class GalleryColumns:
         """Return for each item whether it has at least one of the tags `names`."""
         chosen = set(names)  # no array of texts: numpy cuts off NUL characters at their end
         wanted = np.fromiter((tag in chosen for tag in self.tags), np.bool_, len(self.tags))
-        found = np.zeros(self.items, np.bool_)
+        found = np.zeros(self.item_count, np.bool_)
         for start in range(0, len(self.tag_keys), BLOCK):
             keys = self.tag_keys[start : start + BLOCK]
             found[key_positions(keys[wanted[key_values(keys)]])] = True

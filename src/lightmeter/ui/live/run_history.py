@@ -26,14 +26,14 @@ class RecentRates:
         sent: Requests sent, per second.
         throttled: Requests refused because of the service's rate limit, per second.
         rows: Rows whose request was charged, per second.
-        answered: Number of requests charged in these `seconds`, not per second.
+        charged_requests: Number of requests charged in these `seconds`, not per second.
     """
 
     seconds: float
     sent: float
     throttled: float
     rows: float
-    answered: int
+    charged_requests: int
 
     def seconds_for(self, rows: int) -> tuple[float, float | None] | None:
         """Estimate the time that the run needs for `rows` further rows; return its bounds (lower, upper) in seconds.
@@ -42,9 +42,9 @@ class RecentRates:
         minute is assumed to have a Poisson distribution, and the range extends two standard deviations to each side.
         The upper bound is None if there are so few answers that the rate may be almost 0.
         """
-        if not self.rows or not self.answered:
+        if not self.rows or not self.charged_requests:
             return None
-        deviation = 2 / sqrt(self.answered)
+        deviation = 2 / sqrt(self.charged_requests)
         least = rows / (self.rows * (1 + deviation))
         return least, rows / (self.rows * (1 - deviation)) if deviation < 1 else None
 

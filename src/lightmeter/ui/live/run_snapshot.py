@@ -25,7 +25,7 @@ from lightmeter.journal.store import open_read_only
 from lightmeter.journal.submission_states import HOLDING, IN_DOUBT, State
 from lightmeter.sqlite import Connection
 from lightmeter.tables.dataset import Dataset
-from lightmeter.ui.live.run_history import NO_RATES, RECENT_S, RunHistory
+from lightmeter.ui.live.run_history import NO_RATES, RECENT_S, RecentRates, RunHistory
 from lightmeter.wire.constants import RESULT_LIFETIME_S
 
 Snapshot = dict[str, Any]
@@ -58,7 +58,7 @@ class _RowSums:
         header: The values that describe the run as a whole.
         counts: Number of rows by status.
         reasons: A dict with the fields of `ProblemReason` for each reason, most frequent first.
-        pace: The rate limit that the run has learned, as `AdaptiveLimiter.state` returns it; empty if none is known.
+        learned_limit: The rate limit that the run has learned, as `AdaptiveLimiter.state` returns it; empty if unknown.
         tables: Names of the tables that have files.
         read_at_s: When the values were read, in seconds of the monotonic clock.
         cost_s: Duration of the scan in seconds.
@@ -67,7 +67,7 @@ class _RowSums:
     header: RunHeader
     counts: dict[str, int]
     reasons: list[dict[str, Any]]
-    pace: Mapping[str, float]
+    learned_limit: Mapping[str, float]
     tables: list[str]
     read_at_s: float
     cost_s: float
@@ -200,7 +200,7 @@ class SnapshotReader:
             "rows": {"total": sum(counts.values()), "counts": counts},
             "credits": _credits(sums.header, requests),
             "requests": {"sent": self._history.sent, "open": [each._asdict() for each in requests.open]},
-            "rates": {name: round(value, 3) for name, value in asdict(rates).items()} | {"learned": dict(sums.pace)},
+            "rates": _rates_json(rates, sums.learned_limit),
             "eta_s": eta and [None if bound is None else round(bound) for bound in eta],
             "history": {"interval_s": self._history.interval_s, "points": self._history.points()},
             "reasons": sums.reasons,
@@ -209,6 +209,17 @@ class SnapshotReader:
             "tables": sums.tables,
             "report": (self._folder / REPORT_NAME).is_file(),
         }
+
+
+def _rates_json(rates: RecentRates, learned_limit: Mapping[str, float]) -> Snapshot:
+    return {
+        "seconds": round(rates.seconds, 3),
+        "sent": round(rates.sent, 3),
+        "throttled": round(rates.throttled, 3),
+        "rows": round(rates.rows, 3),
+        "answered": rates.charged_requests,
+        "learned": dict(learned_limit),
+    }
 
 
 def _credits(header: RunHeader, requests: _Requests) -> Snapshot:
@@ -266,10 +277,10 @@ def _read_rows(db: Connection, folder: Path, meta: Mapping[str, str]) -> _RowSum
     started_s = time.monotonic()
     header, counts = read_run_header(folder), count_by_status(db)
     reasons = [each._asdict() for each in live.problem_reasons(db, MAX_REASONS)]
-    pace = json.loads(meta.get("pace", "{}")).get("state", {})
+    learned_limit = json.loads(meta.get("pace", "{}")).get("state", {})
     tables = [table for table in Dataset(folder).tables() if Dataset(folder).parts(table)]
     now_s = time.monotonic()
-    return _RowSums(header, counts, reasons, pace, tables, now_s, now_s - started_s)
+    return _RowSums(header, counts, reasons, learned_limit, tables, now_s, now_s - started_s)
 
 
 def _state(sums: _RowSums, requests: _Requests, *, locked: bool) -> str:

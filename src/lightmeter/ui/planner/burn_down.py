@@ -24,13 +24,13 @@ class BurnPoint:
         seconds: Seconds since the process began to work on the run.
         paid: Credits that the run has paid so far, also in earlier processes.
         held: Credits reserved for requests whose charge is not known.
-        left: Rows that are not finished.
+        unfinished_rows: Rows that are not finished.
     """
 
     seconds: float
     paid: int
     held: int
-    left: int
+    unfinished_rows: int
 
 
 class BurnDown:
@@ -64,7 +64,7 @@ class BurnDown:
         for window in (*RATE_WINDOWS_S, None):
             points = self._points if window is None else self._within(window)
             if points and (seconds := points[-1].seconds - points[0].seconds) > 0:
-                rates.append((points[0].left - points[-1].left) / seconds)
+                rates.append((points[0].unfinished_rows - points[-1].unfinished_rows) / seconds)
         return rates
 
     def _within(self, window_s: float) -> Sequence[BurnPoint]:
@@ -79,7 +79,7 @@ class BurnDown:
         rates = [rate for rate in self.rates() if rate > 0]
         if not rates or not self._points:
             return None
-        left = self._points[-1].left
+        left = self._points[-1].unfinished_rows
         return left / max(rates), left / min(rates)
 
     def remaining_credits(self) -> CreditRange:
@@ -87,7 +87,7 @@ class BurnDown:
 
         This is `price` times the share of rows that are unfinished, but at most the credits left below `cap`.
         """
-        left = self._points[-1].left if self._points else self._rows
+        left = self._points[-1].unfinished_rows if self._points else self._rows
         share = left / self._rows if self._rows else 0.0
         low = int(self._price.low * share)
         high = None if self._price.high is None else -int(-self._price.high * share // 1)

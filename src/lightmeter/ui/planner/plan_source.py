@@ -141,12 +141,12 @@ class SpendLimit:
     Attributes:
         credits: Maximum number of credits that the run will spend from now on.
         budget: The budget of the whole run: `credits`, plus the credits that the run has already paid or reserved.
-        rows_done: Whether the output folder already has this run, so that starting it continues it.
+        continues_run: Whether the output folder already has this run, so that starting it continues it.
     """
 
     credits: int
     budget: int
-    rows_done: bool
+    continues_run: bool
 
 
 def spend_limit(plan: Plan, out: Path) -> SpendLimit | None:
@@ -164,13 +164,13 @@ def spend_limit(plan: Plan, out: Path) -> SpendLimit | None:
         return None
     header = find_run_of_plan(out, plan)
     if header is None or needs_new_answers(header.options, plan.options):
-        return SpendLimit(min(limits), min(limits), rows_done=False)
+        return SpendLimit(min(limits), min(limits), continues_run=False)
     with open_read_only(out) as db:
         (paid, held), unsent = credit_totals(db), frames_to_send(db, UNSENT)
     left = run_price(plan.price_per_image_milli, *unsent, plan.retry_per_image_milli).high
     room = max(0, min(limits) - paid - held)
     most = room if left is None else min(room, left)
-    return SpendLimit(most, paid + held + most, rows_done=True)
+    return SpendLimit(most, paid + held + most, continues_run=True)
 
 
 async def account_balance(plan: Plan, out: Path, settings: Settings) -> int | None:

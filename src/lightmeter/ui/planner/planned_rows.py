@@ -74,27 +74,27 @@ class RowsByLength:
     Attributes:
         sent: Rows whose requests the run will send and pay for.
         cached: Rows with stored answers of earlier runs. They cost credits only if the request options change.
-        same: Duplicates with the same content or address as a row of `sent`.
-        near: Duplicates that look the same as a row of `sent`.
-        cached_same: Duplicates with the same content or address as a row of `cached`.
-        cached_near: Duplicates that look the same as a row of `cached`.
+        exact_duplicates: Duplicates with the same content or address as a row of `sent`.
+        near_duplicates: Duplicates that look the same as a row of `sent`.
+        cached_exact_duplicates: Duplicates with the same content or address as a row of `cached`.
+        cached_near_duplicates: Duplicates that look the same as a row of `cached`.
     """
 
     sent: Counts
     cached: Counts
-    same: Counts
-    near: Counts
-    cached_same: Counts
-    cached_near: Counts
+    exact_duplicates: Counts
+    near_duplicates: Counts
+    cached_exact_duplicates: Counts
+    cached_near_duplicates: Counts
 
 
 _CLASSES: Final = {
     ("sent", False): "sent",
     ("sent", True): "cached",
-    ("same_asset", False): "same",
-    ("same_asset", True): "cached_same",
-    ("near_duplicate", False): "near",
-    ("near_duplicate", True): "cached_near",
+    ("same_asset", False): "exact_duplicates",
+    ("same_asset", True): "cached_exact_duplicates",
+    ("near_duplicate", False): "near_duplicates",
+    ("near_duplicate", True): "cached_near_duplicates",
 }
 
 
@@ -188,8 +188,8 @@ class PlannedRows:
         """
         rows = part or self.all
         sent = rows.sent + rows.cached if options_changed else rows.sent
-        same = rows.same + rows.cached_same if options_changed else rows.same
-        near = rows.near + rows.cached_near if options_changed else rows.near
+        same = rows.exact_duplicates + rows.cached_exact_duplicates if options_changed else rows.exact_duplicates
+        near = rows.near_duplicates + rows.cached_near_duplicates if options_changed else rows.near_duplicates
         if rule == self._rule or (rule == "exact" and self._rule == "near" and not near.any()):
             return RowsToPay(sent, sent, is_estimate=False)
         if rule == "off":

@@ -67,7 +67,7 @@ def offer_json(plan: Plan, limit: SpendLimit | None, balance: int | None, comman
     """
     return {
         "credits": None if limit is None else limit.credits,
-        "continues": limit is not None and limit.rows_done,
+        "continues": limit is not None and limit.continues_run,
         "price": range_json(plan.credits, is_estimate=False),
         "budget": plan.options.budget,
         "balance": balance,

@@ -107,17 +107,17 @@ class PriceQuote:
         return None if self.budget is None or not each else self.budget // each
 
 
-def credits_for(price_milli: int, retry_milli: int, frames: FrameRange) -> CreditRange:
+def credits_for(least_charged_milli: int, retry_milli: int, frames: FrameRange) -> CreditRange:
     """Return the price of images and video frames, as a range.
 
     The upper end includes the cost of repeating the user's question after invalid answers.
 
     Args:
-        price_milli: Millicredits for an image or frame.
+        least_charged_milli: Least millicredits that an image or frame adds to a charge.
         retry_milli: Millicredits to repeat the user's question about one image or frame; 0 without a question.
         frames: Number of images and frames.
     """
-    return add_retry_cost(price_range(price_milli, frames), retry_milli, frames)
+    return add_retry_cost(price_range(least_charged_milli, frames), retry_milli, frames)
 
 
 def retry_price(rates: RateTable, options: Options) -> int:

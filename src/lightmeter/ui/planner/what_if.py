@@ -72,19 +72,19 @@ class PlannedPrices:
         frames, credits_ = quote.frames, quote.credits
         if frames is None or credits_ is None:
             raise AssertionError("planned rows have a number of frames and a price")
-        guess, is_planned = to_pay.is_estimate, options == self.plan.options
+        is_estimate, is_planned = to_pay.is_estimate, options == self.plan.options
         rows = RowRange(int(to_pay.low.sum()), int(to_pay.high.sum()))
         return {
             **quote_json(quote),
             "is_planned": is_planned,
             "sentences": [*self.plan.savings_sentences, *self.plan.affordability_sentences] if is_planned else [],
             "needs_consent": list(self.plan.needs_consent) if is_planned else [],
-            "credits": range_json(credits_, is_estimate=guess),
-            "pictures": range_json(frames, is_estimate=guess),
-            "rows": range_json(rows, is_estimate=guess),
-            "affordable": self._affordable(options, quote, rows, guess=guess),
+            "credits": range_json(credits_, is_estimate=is_estimate),
+            "pictures": range_json(frames, is_estimate=is_estimate),
+            "rows": range_json(rows, is_estimate=is_estimate),
+            "affordable": self._affordable(options, quote, rows, is_estimate=is_estimate),
             "alternatives": list(self._alternatives(options, quote)),
-            "budgets": list(self._budgets(options, quote, rows, guess=guess)),
+            "budgets": list(self._budgets(options, quote, rows, is_estimate=is_estimate)),
             "values": [self._value_json(options, quote, value, part) for value, part in self.rows_by_value],
         }
 
@@ -143,7 +143,9 @@ class PlannedPrices:
                 price = self._credits(changed, quote)
                 yield {"option": name, "value": value, "is_current": value == current, "credits": price}
 
-    def _budgets(self, options: Options, quote: PriceQuote, rows: RowRange, *, guess: bool) -> Iterator[dict[str, Any]]:
+    def _budgets(
+        self, options: Options, quote: PriceQuote, rows: RowRange, *, is_estimate: bool
+    ) -> Iterator[dict[str, Any]]:
         """Yield, for each of several budgets, the number of rows that this budget pays for.
 
         The budgets are the budget in the form, the upper end of the price, and half and twice the smaller of these two.
@@ -153,7 +155,7 @@ class PlannedPrices:
             options: The options in the form.
             quote: The price for `options`.
             rows: Number of rows that the run would pay for.
-            guess: Whether `rows` is an estimate.
+            is_estimate: Whether `rows` is an estimate.
         """
         most, chosen = None if quote.credits is None else quote.credits.high, options.budget
         known = [amount for amount in (chosen, most) if amount]
@@ -162,23 +164,25 @@ class PlannedPrices:
         base = min(known)
         double = {2 * base} if most is None or 2 * base <= most else set()
         for budget in sorted({base // 2, *known, *double} - {0}):
-            paid = self._affordable(options.model_copy(update={"budget": budget}), quote, rows, guess=guess)
+            paid = self._affordable(options.model_copy(update={"budget": budget}), quote, rows, is_estimate=is_estimate)
             if paid is not None:
                 yield {"budget": budget, "is_current": budget == chosen, "rows": paid, "of": rows.high}
 
-    def _affordable(self, options: Options, quote: PriceQuote, rows: RowRange, *, guess: bool) -> dict[str, Any] | None:
+    def _affordable(
+        self, options: Options, quote: PriceQuote, rows: RowRange, *, is_estimate: bool
+    ) -> dict[str, Any] | None:
         """Return how many rows the budget in `options` pays for, as `range_json` does; None without budget or price.
 
         Args:
             options: The options in the form, with the budget.
             quote: The price of `rows` with `options`.
             rows: Number of rows that the run would pay for without a budget.
-            guess: Whether `rows` is an estimate.
+            is_estimate: Whether `rows` is an estimate.
         """
         if options.budget is None or quote.credits is None:
             return None
         if quote.credits.high is not None and quote.credits.high <= options.budget:
-            return range_json(rows, is_estimate=guess)
+            return range_json(rows, is_estimate=is_estimate)
         planned = self.plan.options
         if rows.high != len(self.rows.order) or options.video == "frames":
             return self._affordable_share(options.budget, quote, rows)
@@ -191,7 +195,7 @@ class PlannedPrices:
         sure = min(int(np.searchsorted(at_most, options.budget, side="right")), first_open)
         possible = int(np.searchsorted(at_least, options.budget * MILLICREDITS, side="right"))
         same_order = (planned.sample, planned.sample_seed) == (options.sample, options.sample_seed)
-        return range_json(RowRange(sure, possible), is_estimate=guess or not same_order)
+        return range_json(RowRange(sure, possible), is_estimate=is_estimate or not same_order)
 
     @staticmethod
     def _affordable_share(budget: int, quote: PriceQuote, rows: RowRange) -> dict[str, Any] | None:

@@ -34,7 +34,7 @@ from lightmeter.journal.reviews import (
 from lightmeter.journal.store import open_read_only
 from lightmeter.tables.query.duckdb_query import QuerySession, sql
 from lightmeter.ui.items.item_requests import ItemRequests, items_loop
-from lightmeter.ui.review.review_queue import Choice, Order, ReviewQueue, Show, State, read_queue
+from lightmeter.ui.review.review_queue import Choice, DecisionFilter, Order, ReviewQueue, Show, read_queue
 from lightmeter.ui.view_model import error_text, request
 
 EXPORT_DELAY_S: Final = 1.0
@@ -128,7 +128,7 @@ class ReviewView(ItemRequests):
         thresholds: dict[str, Threshold],
         show: Show = "flagged",
         order: Order = "severity",
-        state: State = "all",
+        state: DecisionFilter = "all",
     ) -> dict[str, Any]:
         """Fill the queue again: select and sort its items by these arguments.
 

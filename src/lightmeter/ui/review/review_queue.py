@@ -23,7 +23,7 @@ from lightmeter.tables.query.duckdb_query import QuerySession
 
 Show = Literal["flagged", "disputed", "below", "all"]
 Order = Literal["severity", "disagreement"]
-State = Literal["all", "undecided", "decided"]
+DecisionFilter = Literal["all", "undecided", "decided"]
 
 _CODES: Final = {decision: code for code, decision in enumerate(DECISIONS, 1)}
 
@@ -60,7 +60,7 @@ class Choice:
     thresholds: Mapping[str, float]
     show: Show = "flagged"
     order: Order = "severity"
-    state: State = "all"
+    state: DecisionFilter = "all"
 
 
 class ReviewQueue:

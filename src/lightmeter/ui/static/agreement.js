@@ -51,10 +51,10 @@ function lossTable(losses) {
 function pairTable(pairs) {
   const rows = pairs.map((pair) => [
     pair.feature, pair.one, pair.other, pair.items.toLocaleString("en-US"), percent(pair.agreement),
-    pair.kappa === null ? "–" : pair.kappa.toFixed(2), pair.both_say.toLocaleString("en-US"),
+    pair.kappa === null ? "–" : pair.kappa.toFixed(2), pair.given_by_both.toLocaleString("en-US"),
     pair.only_one.toLocaleString("en-US"), pair.only_other.toLocaleString("en-US"),
   ]);
-  const heads = ["Feature", "First", "Second", "Items", "Agreement", "Kappa", "Both say", "Only first", "Only second"];
+  const heads = ["Feature", "First", "Second", "Items", "Agreement", "Kappa", "Given by both", "Only first", "Only second"];
   const note = "Agreement is the mean Jaccard overlap of the answers about an item; for NSFW and faces, the share of "
     + "items with the same answer, and Cohen's kappa: 1 is full agreement, 0 that of chance.";
   return h("div", {}, agreementTable("How often back ends agree", heads, rows, 3), h("p", { class: "lm-note" }, note));

@@ -27,7 +27,7 @@ last digit of a returned score. It puts the more specific tag first if tags are 
 
 _MIN_PROBABILITY: Final = 1e-6
 """Probabilities are clipped to at least this and at most 1 minus this, because the log odds of 0 and 1 are infinite."""
-_SCENE_SIZE: Final = 1000
+_SCENE_CLASS_COUNT: Final = 1000
 """Number of classes assumed for a scene word that has no ImageNet class. If scores are equal, tags with fewer
 classes come first, so such a scene word comes after all tags for things."""
 
@@ -85,7 +85,7 @@ class TagScorer:
 
     Attributes:
         names: All tags: those of `members`, then the `scenes` that are not in `members`.
-        sizes: Number of ImageNet classes of each tag in `names`; 1000 for a scene that is not in `members`.
+        class_counts: Number of ImageNet classes of each tag in `names`; 1000 for a scene that is not in `members`.
     """
 
     def __init__(
@@ -96,12 +96,12 @@ class TagScorer:
         scenes: tuple[str, ...] = (),
     ) -> None:
         self.names = (*members, *(word for word in scenes if word not in members))
-        own_sizes = np.array([len(indices) for indices in members.values()])
-        self.sizes = np.append(own_sizes, np.full(len(self.names) - len(members), _SCENE_SIZE))
+        own_counts = np.array([len(indices) for indices in members.values()])
+        self.class_counts = np.append(own_counts, np.full(len(self.names) - len(members), _SCENE_CLASS_COUNT))
         self._own = len(members)
         self._scenes = np.array([self.names.index(word) for word in scenes], np.intp)
         self._classes = np.concatenate([sorted(indices) for indices in members.values()]).astype(np.intp)
-        self._starts = np.cumsum(own_sizes) - own_sizes
+        self._starts = np.cumsum(own_counts) - own_counts
         self._is_group = np.array([name in groups for name in members])
         self._curves = curves
         specific_general_pairs = [
@@ -131,7 +131,7 @@ class TagScorer:
             scenes: Score of each tag for scenes, in the order of the constructor's `scenes`; None means 0 for all.
         """
         summed = self.probabilities(classes)
-        single, group = (curve.scores(summed, self.sizes[: self._own]) for curve in self._curves)
+        single, group = (curve.scores(summed, self.class_counts[: self._own]) for curve in self._curves)
         own = np.zeros(len(self.names))
         own[: self._own] = np.where(self._is_group, group, single)
         if scenes is not None:

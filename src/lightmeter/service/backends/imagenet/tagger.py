@@ -62,7 +62,7 @@ def _build_graph(weights: bytes) -> bytes:
     return build_graph(read_checkpoint(weights), LITE2)
 
 
-def load_or_create(path: Path, create: Callable[[], bytes]) -> bytes:
+def read_or_create_cache(path: Path, create: Callable[[], bytes]) -> bytes:
     """Return the content of the cache file `path`; if it is missing or damaged, create and store the content.
 
     The file holds the SHA-256 of the content, then the content. The digest matters because a model with a flipped bit
@@ -125,7 +125,7 @@ class ImageNet(PictureBackend):
 
     name = "imagenet"
     features = frozenset({"tags", "embeddings"})
-    traits = BackendTraits(calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, view=_TRANSFORM)
+    traits = BackendTraits(calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, transform=_TRANSFORM)
 
     def __init__(self, cache_dir: Path | None = None) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class ImageNet(PictureBackend):
         weights = packaged_file(file, package=package).read_bytes()
         key = sha256(weights).hexdigest()[:16]
         folder = (self._cache_dir or read_settings().cache_dir) / "models"
-        return load_or_create(
+        return read_or_create_cache(
             folder / f"{LITE2.name.lower()}-{key}-{GRAPH_VERSION}.kept",
             lambda: _build_graph(weights),
         )
@@ -168,7 +168,7 @@ class ImageNet(PictureBackend):
         `scores` has the score of each tag that the back end knows, in the order of `self._scorer.names`.
         """
         rounded = np.round(scores, 4)
-        best = np.lexsort((-rounded, self._scorer.sizes, -np.round(rounded, 2)))[:MAX_TAGS]
+        best = np.lexsort((-rounded, self._scorer.class_counts, -np.round(rounded, 2)))[:MAX_TAGS]
         names = self._scorer.names
         return {
             names[row]: [Tag(name=names[row], score=float(rounded[row]), source=self.name)]

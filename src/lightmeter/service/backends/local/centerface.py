@@ -146,7 +146,7 @@ class CenterFace(PictureBackend):
 
     name = "centerface"
     features = frozenset({"faces", "tags"})
-    traits = BackendTraits(calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, view=_TRANSFORM)
+    traits = BackendTraits(calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, transform=_TRANSFORM)
 
     def _load(self) -> None:
         self._session: InferenceSession = open_session(
@@ -210,7 +210,7 @@ class CenterFace(PictureBackend):
         if "faces" not in features:
             return Entries(tags=self._tags(self.detect(resized, TAG_SIDE)))
         found = self.detect(resized)
-        attributes = self._attributes.read(resized, found.points, found.boxes[:, 2] - found.boxes[:, 0])
+        attributes = self._attributes.estimate(resized, found.points, found.boxes[:, 2] - found.boxes[:, 0])
         faces = [self._face(*parts) for parts in zip(found.boxes, found.points, found.scores, attributes, strict=True)]
         return Entries(faces=faces, tags=self._tags(found) if "tags" in features else {})
 

@@ -93,7 +93,7 @@ class FaceAttributes:
         self._age = _open_model("age-v1.onnx")
         self._gender = _open_model("gender-v1.onnx")
 
-    def read(self, picture: RGB, points: Floats, widths: Floats) -> list[dict[str, Any]]:
+    def estimate(self, picture: RGB, points: Floats, widths: Floats) -> list[dict[str, Any]]:
         """Estimate `age_range` and `gender` of each face.
 
         Args:
@@ -116,16 +116,16 @@ class FaceAttributes:
             eyes = points[batch_indices, :2]
             ages = _run(self._age, whole, eyes, _AGE_SIDE) @ _AGES
             genders = _run(self._gender, whole, eyes, _GENDER_SIDE)
-            for index, age, shares in zip(batch_indices, ages, genders, strict=True):
-                attributes[index] = _attributes(float(age), shares)
+            for index, age, gender_scores in zip(batch_indices, ages, genders, strict=True):
+                attributes[index] = _attributes(float(age), gender_scores)
         return attributes
 
 
-def _attributes(age: float, shares: Floats) -> dict[str, Any]:
-    years, best = round(age), int(np.argmax(shares))
+def _attributes(age: float, gender_scores: Floats) -> dict[str, Any]:
+    years, best = round(age), int(np.argmax(gender_scores))
     return {
         "age_range": {"low": max(0, years - AGE_MARGIN), "high": years + AGE_MARGIN},
-        "gender": {"value": _GENDERS[best], "score": round(min(float(shares[best]), 1.0), 4)},
+        "gender": {"value": _GENDERS[best], "score": round(min(float(gender_scores[best]), 1.0), 4)},
     }
 
 

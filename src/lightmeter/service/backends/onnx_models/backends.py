@@ -121,7 +121,7 @@ class _OnnxBackend(PictureBackend):
         self._model = OnnxModel(settings, base_dir)
         self.model = self._model.name
         self.traits = BackendTraits(
-            calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, view=self._model.input.transform
+            calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, transform=self._model.input.transform
         )
 
     def _analyze_picture(self, picture: RGB, features: frozenset[str]) -> Entries:  # noqa: ARG002 (there is one feature)

@@ -133,7 +133,7 @@ class DescriptionAdapter(ABC):
         self.name = settings.name
         self.model = settings.model
         self.features = settings.features & {"descriptions"}
-        self.traits = BackendTraits(calls_at_once=settings.concurrency, view=TRANSFORM)
+        self.traits = BackendTraits(calls_at_once=settings.concurrency, transform=TRANSFORM)
         self.settings = settings
         self.client = open_client(settings)
         self.client.event_hooks = {"request": [partial(_restrict_headers, credentials)]}

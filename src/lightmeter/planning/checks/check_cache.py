@@ -48,8 +48,8 @@ _PAGE_BYTES: Final = 4096
 _log: Final = logging.getLogger(__name__)
 
 
-class KeptChecks:
-    """An open file with stored pre-check results of a manifest. `open_kept_checks` opens it.
+class CheckCache:
+    """An open file with stored pre-check results of a manifest. `open_check_cache` opens it.
 
     Attributes:
         thumbnails_path: Path of the file for the thumbnails of the checked rows. It is deleted with the results.
@@ -100,7 +100,7 @@ class KeptChecks:
             _log.warning("The checks of further rows cannot be kept in %s: %s", self._path, error)
 
 
-def open_kept_checks(manifest: str, options: Options, settings: Settings) -> KeptChecks | None:
+def open_check_cache(manifest: str, options: Options, settings: Settings) -> CheckCache | None:
     """Open or create the file with pre-check results of a manifest.
 
     Before that, delete all result files, of any manifest, that were last changed more than 3 days ago. Then delete the
@@ -114,13 +114,13 @@ def open_kept_checks(manifest: str, options: Options, settings: Settings) -> Kep
     Returns:
         The open file; None if the folder cannot be written, or another process checks the same manifest.
     """
-    path = kept_checks_path(manifest, options, settings)
+    path = check_cache_path(manifest, options, settings)
     lock = -1
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _remove_old(path)
         lock = _lock(path)
-        return KeptChecks(path, lock, _open(path))
+        return CheckCache(path, lock, _open(path))
     except (OSError, sqlite.Error) as error:
         if lock >= 0:
             os.close(lock)
@@ -128,7 +128,7 @@ def open_kept_checks(manifest: str, options: Options, settings: Settings) -> Kep
         return None
 
 
-def remove_kept_checks(manifest: str, options: Options, settings: Settings) -> None:
+def remove_check_cache(manifest: str, options: Options, settings: Settings) -> None:
     """Delete the file with pre-check results of a manifest, if there is one and no process uses it.
 
     Args:
@@ -136,10 +136,10 @@ def remove_kept_checks(manifest: str, options: Options, settings: Settings) -> N
         options: The options of the run.
         settings: The user's settings, such as the cache folder.
     """
-    _remove_unused(kept_checks_path(manifest, options, settings))
+    _remove_unused(check_cache_path(manifest, options, settings))
 
 
-def kept_checks_path(manifest: str, options: Options, settings: Settings) -> Path:
+def check_cache_path(manifest: str, options: Options, settings: Settings) -> Path:
     """Return the path of the file with pre-check results of a manifest.
 
     The path depends on the options and settings that affect the checks, so that their results are not mixed up.
