@@ -234,7 +234,7 @@ def _agreements(session: QuerySession) -> list[TagAgreement]:
     agreements = []
     rows = named_queries.agreement(session).to_pylist()
     for (first, second), pair_rows in groupby(rows, key=lambda row: (row["one"], row["other"])):
-        counts = [(row["label"], row["both_say"], row["both_say"] + row["one_says"]) for row in pair_rows]
+        counts = [(row["label"], row["given_by_both"], row["given_by_both"] + row["given_by_one"]) for row in pair_rows]
         both, either = sum(count[1] for count in counts), sum(count[2] for count in counts)
         agreements.append(TagAgreement(first, second, both, either, tuple(counts[:MAX_TABLE_ROWS])))
     return agreements[:MAX_TABLE_ROWS]

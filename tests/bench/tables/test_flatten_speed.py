@@ -137,9 +137,7 @@ def goal_lines(found: dict[str, dict[str, float] | str], floors: list[dict[str, 
     goals = []
     if floors:
         ratio = own["x_floors"]
-        goals.append(
-            f"{'met' if ratio <= MAX_FLOORS else 'missed'}: at most {MAX_FLOORS} x all floors ({ratio:.2f} x)"
-        )
+        goals.append(f"{'met' if ratio <= MAX_FLOORS else 'missed'}: at most {MAX_FLOORS} x all floors ({ratio:.2f} x)")
     goals.append(f"{'met' if own['peak_mb'] <= MAX_MB else 'missed'}: at most {MAX_MB} MB ({own['peak_mb']:.0f} MB)")
     best = {"seconds": found.get(TWO_PROCESSES, own), "peak_mb": own}
     for title, of in (("time on two cores", "seconds"), ("memory", "peak_mb")):
@@ -181,7 +179,9 @@ def test_flatten_beside_its_peers(source, tmp_path):
     whole = all(isinstance(floor, dict) for floor in floors)
     if whole and isinstance(found.get(OURS), dict):
         turns = zip(*(rounds[name] for name in (OURS, *FLOORS)), strict=True)
-        found[OURS]["x_floors"] = median(own["seconds"] / sum(floor["seconds"] for floor in others) for own, *others in turns)
+        found[OURS]["x_floors"] = median(
+            own["seconds"] / sum(floor["seconds"] for floor in others) for own, *others in turns
+        )
     show(found, floors if whole else [])
     print("\n".join(goal_lines(found, floors if whole else [])))
     rows = {figures["rows"] for figures in found.values() if isinstance(figures, dict)}

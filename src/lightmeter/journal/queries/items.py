@@ -97,10 +97,7 @@ def count_findings(db: sqlite.Connection) -> list[tuple[str, str, int, str, str]
 
 
 def pending_video_lengths(db: sqlite.Connection) -> list[tuple[int | None, int, float]]:
-    """Count the pending videos by length. Return a list of (length, number of videos, sum of their exact lengths).
-
-    The length is in seconds, rounded up; None if it is unknown. The sum is in seconds too.
-    """
+    """Return (seconds rounded up or None if unknown, number of videos, exact seconds in all) by pending length."""
     groups = _length_groups(db, "status = 'pending' AND kind = 'video'")
     return [(group.seconds, group.rows, group.total_s) for group in groups]
 

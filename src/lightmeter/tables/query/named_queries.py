@@ -96,10 +96,10 @@ pairs AS (
   JOIN said b ON a.item_id = b.item_id AND a.frame = b.frame AND a.label = b.label AND a.source < b.source
   GROUP BY one, other, a.label
 )
-SELECT one, other, label, coalesce(times, 0) AS both_say, votes - 2 * both_say AS one_says,
-       both_say / (votes - both_say) AS agreement
-FROM votes LEFT JOIN agreed USING (one, other, label) WHERE votes - both_say >= $min_count
-ORDER BY one, other, votes - both_say DESC, label
+SELECT one, other, label, coalesce(times, 0) AS given_by_both, votes - 2 * given_by_both AS given_by_one,
+       given_by_both / (votes - given_by_both) AS agreement
+FROM votes LEFT JOIN agreed USING (one, other, label) WHERE votes - given_by_both >= $min_count
+ORDER BY one, other, votes - given_by_both DESC, label
 """
 
 _COST_BY_GROUP: Final = """
@@ -199,13 +199,14 @@ def nsfw_review(where: TablesSource, *, least_severity: float = 0.5, most: int =
 
 
 def agreement(where: TablesSource, *, min_score: float = 0.0, min_count: int = 1) -> pa.Table:
-    """Return how often two back ends agree on a tag; columns: one, other, label, both_say, one_says, agreement.
+    """Return how often two back ends agree on a tag: one row for each pair of back ends and tag.
 
-    `one` and `other` are the back ends, `label` is the tag. An image or video frame counts only if each of the two back
-    ends gave it some tag. `both_say` is the number of images and frames with the tag from both back ends. `one_says` is
-    the number with the tag from only one of the two. `agreement` is both_say / (both_say + one_says): 0 to 1. Tags are
+    The columns are one, other, label, given_by_both, given_by_one, agreement. `one` and `other` are the back ends,
+    `label` is the tag. An image or video frame counts only if each of the two back ends gave it some tag.
+    `given_by_both` is the number of images and frames with the tag from both back ends, `given_by_one` the number with
+    the tag from only one of the two. `agreement` is given_by_both / (given_by_both + given_by_one): 0 to 1. Tags are
     the same only if they are spelled the same, case included. The rows are sorted by `one`, by `other`, then by
-    both_say + one_says, largest first.
+    given_by_both + given_by_one, largest first.
 
     Args:
         where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
