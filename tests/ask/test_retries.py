@@ -14,7 +14,7 @@ from lightmeter.errors import InvalidTransition
 from lightmeter.export.export_tables import export_tables
 from lightmeter.journal.commands.submissions import add_retries, hold_and_send
 from lightmeter.journal.queries.answer_retries import RetryRow
-from lightmeter.journal.queries.items import AnswerRetry
+from lightmeter.journal.queries.pending_rows import AnswerRetry
 from lightmeter.journal.store import Journal, open_read_only
 from tests.ask.describer import AGAIN, QUESTION, Describer, good, serving
 

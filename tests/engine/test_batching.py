@@ -15,7 +15,7 @@ from lightmeter.engine.batching import (
     group_into_batches,
     trim_batch,
 )
-from lightmeter.journal.queries.items import PendingRow
+from lightmeter.journal.queries.pending_rows import PendingRow
 from lightmeter.pricing.rates import Rounding, request_price
 
 rows = st.lists(

@@ -10,14 +10,10 @@ from lightmeter.journal.commands.screen_rows import SCREEN_META, ScreenOutcome, 
 from lightmeter.journal.commands.submissions import clear_over_budget, fail_row, get_meta, mark_over_budget
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.frame_rows import FRAMES_PER_ROW, frame_of, frame_seq, row_of
-from lightmeter.journal.queries import items
-from lightmeter.journal.queries.items import (
-    count_by_status,
-    count_requests_by_status,
-    count_rows,
-    pending_rows,
-    screened_frames,
-)
+from lightmeter.journal.queries import pending_rows as pending_queries
+from lightmeter.journal.queries.frame_counts import screened_frames
+from lightmeter.journal.queries.items import count_by_status, count_rows, count_sendable_rows_by_status
+from lightmeter.journal.queries.pending_rows import pending_rows
 from lightmeter.journal.queries.send_order import count_population, ordered_rows, sent_rows
 from lightmeter.journal.schema import VERSION
 from lightmeter.journal.store import Journal, open_read_only
@@ -56,7 +52,7 @@ def test_a_range_of_rows_includes_the_frames_of_its_videos(journal, tmp_path):
         assert [row.seq for row in pending_rows(db, 0, 0)] == [0]
         assert [row.seq for row in pending_rows(db, 1, 1)] == video
         assert (count_rows(db), count_by_status(db)["pending"]) == (3, 3)
-        assert count_requests_by_status(db)["pending"] == 5
+        assert count_sendable_rows_by_status(db)["pending"] == 5
 
 
 def test_the_status_of_a_video_is_that_of_its_least_answered_frame(journal, tmp_path):
@@ -80,7 +76,7 @@ def test_the_status_of_a_video_is_that_of_its_least_answered_frame(journal, tmp_
 @pytest.mark.parametrize("chunk", [1, 2, 512])
 def test_frames_have_the_place_of_their_video(journal, tmp_path, monkeypatch, chunk):
     """In another order of sending, the frames come at the video's place, whatever rows are read at a time."""
-    monkeypatch.setattr(items, "CHUNK_ROWS", chunk)
+    monkeypatch.setattr(pending_queries, "CHUNK_ROWS", chunk)
     video = [frame_seq(1, frame) for frame in (0, 2, 5)]
     journal.submit(set_places([1, 2, 0])).result()
     with open_read_only(tmp_path) as db:
@@ -135,6 +131,6 @@ def test_a_journal_from_before_frames_is_migrated(journal, tmp_path):
     with open_read_only(tmp_path) as db:
         assert db.pragma("user_version") == VERSION
         assert count_by_status(db)["over_budget"] == 1
-        plan = "EXPLAIN QUERY PLAN " + items._PENDING.format(condition="")
+        plan = "EXPLAIN QUERY PLAN " + pending_queries._PENDING.format(condition="")
         assert "items_by_status" in str(list(db.execute(plan, (0, 9, -1, 9))))
         assert "TEMP B-TREE" not in str(list(db.execute(plan, (0, 9, -1, 9))))

@@ -30,7 +30,8 @@ from lightmeter.journal.commands.submissions import (
 )
 from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, Refusal, RowResult
 from lightmeter.journal.queries.charges import credit_totals
-from lightmeter.journal.queries.items import count_by_status, pending_rows
+from lightmeter.journal.queries.items import count_by_status
+from lightmeter.journal.queries.pending_rows import pending_rows
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.journal.submission_states import HOLDING, IN_DOUBT, Event
 

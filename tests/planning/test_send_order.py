@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import lightmeter as lm
 from lightmeter.confidence_intervals import StratumSample, estimate_stratified_share
 from lightmeter.errors import SettingsError
-from lightmeter.journal.queries.items import pending_rows
+from lightmeter.journal.queries.pending_rows import pending_rows
 from lightmeter.journal.queries.send_order import OrderedRow
 from lightmeter.journal.store import open_read_only
 from lightmeter.options import parse_options

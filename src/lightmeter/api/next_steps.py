@@ -15,7 +15,9 @@ from lightmeter.journal.frame_rows import FIRST_FRAME_SEQ
 from lightmeter.journal.header import RunHeader, read_run_header
 from lightmeter.journal.queries.answer_retries import retry_totals
 from lightmeter.journal.queries.charges import credit_totals
-from lightmeter.journal.queries.items import count_by_status, over_budget_groups, rows_lost_earlier
+from lightmeter.journal.queries.frame_counts import over_budget_groups
+from lightmeter.journal.queries.items import count_by_status
+from lightmeter.journal.queries.pending_rows import rows_lost_earlier
 from lightmeter.journal.queries.submissions import count_submissions_in, in_doubt_totals, waiting_at_service
 from lightmeter.journal.store import open_read_only
 from lightmeter.journal.submission_states import State

@@ -27,7 +27,8 @@ from lightmeter.api.streaming_run import stream_manifest
 from lightmeter.errors import LightmeterError
 from lightmeter.export.export_tables import export_tables
 from lightmeter.journal.header import read_run_header
-from lightmeter.journal.queries.items import has_unfinished_rows, planned_rows
+from lightmeter.journal.queries.items import count_planned_rows
+from lightmeter.journal.queries.pending_rows import has_unfinished_rows
 from lightmeter.journal.store import open_read_only
 from lightmeter.options import make_options
 from lightmeter.planning.progress import Progress
@@ -61,7 +62,7 @@ class _Shards:
         """
         finished = []
         with open_read_only(self._folder) as db:
-            rows = planned_rows(db)
+            rows = count_planned_rows(db)
             known = rows // self._rows_each if planning else -(-rows // self._rows_each)
             self._waiting.extend(range(self._known, known))
             self._known = max(known, self._known)

@@ -36,7 +36,8 @@ from lightmeter.journal.commands.submissions import (
     store_raw_answer,
 )
 from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, Refusal
-from lightmeter.journal.queries.items import PendingRow, has_failed_with
+from lightmeter.journal.queries.items import has_failed_with
+from lightmeter.journal.queries.pending_rows import PendingRow
 from lightmeter.journal.submission_states import Event, State
 from lightmeter.money.request_prices import RequestPrices
 from lightmeter.pricing.estimate import FrameRange

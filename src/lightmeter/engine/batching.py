@@ -21,7 +21,7 @@ from itertools import count
 from math import ceil
 from typing import Final
 
-from lightmeter.journal.queries.items import PendingRow
+from lightmeter.journal.queries.pending_rows import PendingRow
 from lightmeter.manifest.canonical_url import canonical_url
 from lightmeter.pricing.price_learner import cheapest_batch
 from lightmeter.pricing.rates import Rounding

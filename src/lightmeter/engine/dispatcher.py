@@ -21,7 +21,7 @@ from lightmeter.engine.session import Session
 from lightmeter.errors import LightmeterError
 from lightmeter.journal.commands.submissions import mark_row_over_budget, set_row_retry_obstacle
 from lightmeter.journal.queries.answer_retries import waiting_retries
-from lightmeter.journal.queries.items import PendingRow, first_pending_image, pending_rows
+from lightmeter.journal.queries.pending_rows import PendingRow, first_single_picture_row, pending_rows
 from lightmeter.journal.store import open_read_only
 from lightmeter.money.request_prices import RequestPrices
 from lightmeter.pricing.estimate import FrameRange
@@ -149,7 +149,7 @@ class Dispatcher:
         if not self._prices.must_learn_price:
             return 0
         with open_read_only(self._session.out) as db:
-            row = first_pending_image(db, first, last)
+            row = first_single_picture_row(db, first, last)
         image = None if row is None else await self._admit(Batch((row,), self._prices.max_credits([row])))
         if image is None:
             return 0

@@ -42,7 +42,8 @@ from lightmeter.journal.commands.submissions import (
 )
 from lightmeter.journal.header import put_balance_meta
 from lightmeter.journal.queries.charges import credit_totals
-from lightmeter.journal.queries.items import count_requests_by_status, rows_lost_earlier
+from lightmeter.journal.queries.items import count_sendable_rows_by_status
+from lightmeter.journal.queries.pending_rows import rows_lost_earlier
 from lightmeter.journal.queries.submissions import count_submissions_in, in_doubt_totals
 from lightmeter.journal.store import open_read_only
 from lightmeter.journal.submission_states import State
@@ -139,7 +140,7 @@ class Engine:
 
     def _reload_counts(self) -> None:
         with open_read_only(self.session.out) as db:
-            self.run_state.set_counts(count_requests_by_status(db))
+            self.run_state.set_counts(count_sendable_rows_by_status(db))
 
     async def _resolve(self) -> int:
         """Find out whether requests without an answer were charged; return how many rows are pending again."""
@@ -322,7 +323,7 @@ def _initial_state(session: Session, started_at_s: float) -> tuple[RunState, Req
     with open_read_only(session.out) as db:
         paid, held = credit_totals(db)
         run_state = RunState(
-            counts=Counter(count_requests_by_status(db)),
+            counts=Counter(count_sendable_rows_by_status(db)),
             paid=paid,
             held=held,
             started_at_s=started_at_s,

@@ -34,7 +34,7 @@ from lightmeter.journal.commands.plan_rows import apply_cached_rows, before_send
 from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.frame_rows import frame_of
 from lightmeter.journal.header import PLANNING_OPEN, end_planning
-from lightmeter.journal.queries.items import count_requests_by_status, count_rows
+from lightmeter.journal.queries.items import count_rows, count_sendable_rows_by_status
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, add_thumbnails
 from lightmeter.manifest.readers import ManifestReader, ManifestSource
@@ -169,7 +169,11 @@ class RowPlanner:
                 apply_cached_rows(answered)(chunk)
             for folder in earlier if rows else ():
                 carry_results(chunk, folder)
-            return sum(frame_of(row.seq) is None for row in rows), read_chunk(chunk), count_requests_by_status(chunk)
+            return (
+                sum(frame_of(row.seq) is None for row in rows),
+                read_chunk(chunk),
+                count_sendable_rows_by_status(chunk),
+            )
 
     async def _finish(self, plan: Plan, extra_types: Mapping[str, str]) -> None:
         """Write the plan file and the thumbnails of the run, and record that all rows of the manifest are planned.

@@ -31,7 +31,7 @@ from lightmeter.errors import (
 )
 from lightmeter.journal.frame_rows import frame_of
 from lightmeter.journal.outcome import ReceivedAnswer, Refusal
-from lightmeter.journal.queries.items import AnswerRetry
+from lightmeter.journal.queries.pending_rows import AnswerRetry
 from lightmeter.journal.submission_states import Event
 from lightmeter.manifest.tar_members import local_file
 

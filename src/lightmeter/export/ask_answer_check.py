@@ -12,7 +12,7 @@ from lightmeter.facts.descriptions import DescriptionEntry, read_descriptions
 from lightmeter.facts.lenient_decode import decode_answer_lenient
 from lightmeter.journal.compression import decompress
 from lightmeter.journal.queries.answer_retries import RetryRow, first_answers
-from lightmeter.journal.queries.items import AnswerRetry
+from lightmeter.journal.queries.pending_rows import AnswerRetry
 from lightmeter.journal.store import open_read_only
 
 

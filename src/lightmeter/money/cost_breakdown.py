@@ -12,7 +12,7 @@ from lightmeter import sqlite
 from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.header import EMBEDDED_KEY
 from lightmeter.journal.queries.charges import charge_counts, paid_frames
-from lightmeter.journal.queries.items import (
+from lightmeter.journal.queries.frame_counts import (
     FrameGroup,
     cached_groups,
     duplicate_groups,

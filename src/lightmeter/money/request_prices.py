@@ -15,7 +15,7 @@ from lightmeter import sqlite
 from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.header import EMBEDDED_KEY, RunHeader
 from lightmeter.journal.queries.charges import charged_frames
-from lightmeter.journal.queries.items import PendingRow
+from lightmeter.journal.queries.pending_rows import PendingRow
 from lightmeter.pricing.estimate import FrameRange
 from lightmeter.pricing.price_learner import AGREEING_AFTER_CHANGE, Charge, PriceLearner
 from lightmeter.pricing.rates import Rounding, whole_credits

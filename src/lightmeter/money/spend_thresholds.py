@@ -9,7 +9,8 @@ from typing import Literal
 
 from lightmeter import sqlite
 from lightmeter.journal.queries.charges import credit_totals, paid_frames
-from lightmeter.journal.queries.items import UNSENT, count_by_status, frames_to_send
+from lightmeter.journal.queries.frame_counts import UNSENT, frames_to_send
+from lightmeter.journal.queries.items import count_by_status
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.header import RunHeader, is_balance_current, read_run_header
 from lightmeter.journal.queries.answer_retries import RetryTotals, retry_totals
 from lightmeter.journal.queries.charges import credit_totals
-from lightmeter.journal.queries.items import PLANNED, frames_to_send
+from lightmeter.journal.queries.frame_counts import PLANNED, frames_to_send
 from lightmeter.journal.queries.submissions import InDoubtTotals, count_submissions, in_doubt_totals, submission_rows
 from lightmeter.journal.store import open_read_only
 from lightmeter.money.cost_breakdown import CostBreakdown, SavedCredits, cost_breakdown, saved_credits

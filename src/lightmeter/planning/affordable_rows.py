@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lightmeter import sqlite
-from lightmeter.journal.queries.items import pending_frame_ranges
+from lightmeter.journal.queries.frame_counts import pending_frame_ranges
 from lightmeter.journal.queries.send_order import StratumCount
 from lightmeter.pricing.estimate import counted
 from lightmeter.pricing.rates import MILLICREDITS, whole_credits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lightmeter import sqlite
-from lightmeter.journal.queries.items import sendable_lengths, skipped_lengths
+from lightmeter.journal.queries.frame_counts import sendable_lengths, skipped_lengths
 from lightmeter.options import Options
 from lightmeter.pricing.estimate import FrameRange, frame_range
 

@@ -23,15 +23,14 @@ from lightmeter.journal.commands.screen_rows import SCREEN_META, ScreenOutcome
 from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.files import copy_journal, journal_path
 from lightmeter.journal.header import fresh_run_id
-from lightmeter.journal.queries.items import (
+from lightmeter.journal.queries.frame_counts import (
     UNSENT,
     cached_frames,
-    count_by_reason,
-    count_by_status,
     frames_to_send,
     pending_video_lengths,
     screened_frames,
 )
+from lightmeter.journal.queries.items import count_by_reason, count_by_status
 from lightmeter.journal.queries.send_order import StratumCount, count_affordable
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, copy_thumbnails

@@ -15,7 +15,8 @@ from pydantic import Field
 
 from lightmeter.api.run_result import RunSummary, summarize
 from lightmeter.journal.header import read_run_header
-from lightmeter.journal.queries.items import UNSENT, count_by_reason, frames_to_send
+from lightmeter.journal.queries.frame_counts import UNSENT, frames_to_send
+from lightmeter.journal.queries.items import count_by_reason
 from lightmeter.journal.store import open_read_only
 from lightmeter.prefect_integration.events import emit_event
 from lightmeter.pricing.estimate import CreditRange, counted, run_price

@@ -16,7 +16,7 @@ import orjson
 
 from lightmeter import sqlite
 from lightmeter.journal.frame_rows import SEND_ORDER
-from lightmeter.journal.queries.items import CHUNK_ROWS, AnswerRetry, PendingRow
+from lightmeter.journal.queries.pending_rows import CHUNK_ROWS, AnswerRetry, PendingRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from lightmeter import sqlite
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.frame_rows import FIRST_FRAME_SEQ, HAS_FRAMES, IS_ROW, ROW_OF
-from lightmeter.journal.queries.items import UNSENT
+from lightmeter.journal.queries.frame_counts import UNSENT
 from lightmeter.journal.queries.send_order import stratum_sql
 
 

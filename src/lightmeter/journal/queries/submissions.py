@@ -9,7 +9,8 @@ from typing import Any, Final, NamedTuple
 from lightmeter import sqlite
 from lightmeter.journal.compression import decompress
 from lightmeter.journal.queries.answer_retries import retried_row
-from lightmeter.journal.queries.items import AssetMarks, PendingRow
+from lightmeter.journal.queries.items import AssetMarks
+from lightmeter.journal.queries.pending_rows import PendingRow
 from lightmeter.journal.submission_states import State
 
 

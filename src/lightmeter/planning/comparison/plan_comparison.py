@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from lightmeter.errors import SettingsError
 from lightmeter.journal.commands.plan_rows import restore_rows
-from lightmeter.journal.queries.items import UNSENT, frames_to_send
+from lightmeter.journal.queries.frame_counts import UNSENT, frames_to_send
 from lightmeter.journal.queries.plan_rows_by_group import PlannedGroup, rows_by_change
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.options import Options, parse_options

@@ -17,7 +17,7 @@ from lightmeter.engine.session import changed_options, find_run_of_plan
 from lightmeter.errors import LightmeterError, UsageError
 from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.queries.charges import credit_totals
-from lightmeter.journal.queries.items import UNSENT, frames_to_send
+from lightmeter.journal.queries.frame_counts import UNSENT, frames_to_send
 from lightmeter.journal.store import open_read_only
 from lightmeter.manifest.readers import ManifestSource
 from lightmeter.options import Options

@@ -13,7 +13,7 @@ from lightmeter.errors import Interrupted, LightmeterError
 from lightmeter.html_report.model import short_name
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.queries.charges import PaidFrames, paid_frames
-from lightmeter.journal.queries.items import UNSENT, frames_to_send
+from lightmeter.journal.queries.frame_counts import UNSENT, frames_to_send
 from lightmeter.journal.queries.submissions import waiting_at_service
 from lightmeter.journal.store import open_read_only
 from lightmeter.planning.plan import Plan
