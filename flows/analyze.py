@@ -1,6 +1,6 @@
 """Prefect flow that turns a manifest into tables: plan, approve, run, export, report. `lightmeter demo` runs it too.
 
-One process of its own sends all requests with one session, so that Cancel in Prefect cuts off none that is in flight.
+A separate process sends all requests with one session, so that Cancel in Prefect cuts off none that is in flight.
 Task runs show ranges of rows, never a single URL: a task run costs Prefect about 50 ms and 23 KB of its database. The
 journal in the output folder records every row and every credit, and it alone decides what is sent: a flow that runs
 again continues where it stopped and pays for nothing twice. Nothing that spends has retries or a cache in Prefect.
@@ -57,7 +57,7 @@ _STATE_NAMES: Final = {
     "pending": "Unfinished",
     "failed": "RowsFailed",
 }
-"""Name of the failed state of a flow run by the status of rows that it left; the first that applies."""
+"""Status of rows that a flow run left → name of its failed state. The first status here that has rows decides."""
 
 _DEFAULT_OPTIONS: Final = AnalyzeOptions()
 
@@ -118,9 +118,9 @@ async def analyze(  # noqa: PLR0913, PLR0917 (each is a field of Prefect's form)
     """Analyse a manifest into Parquet tables.
 
     The flow run is completed where `lightmeter run` exits with 0. Otherwise it fails: its state is called `OverBudget`,
-    `InDoubt`, `Unfinished` or `RowsFailed`, and says what to do next. The tables are written in each case. Nothing was
-    sent in the states `NotPlanned` (its message says why), `Refused` (a person refused the price) and `NotApproved`
-    (nobody answered).
+    `InDoubt`, `Unfinished`, `RowsFailed` or `Stopped` (the manifest was not read to its end), and says what to do next.
+    The tables are written in each of these cases. Nothing was sent in the states `NotPlanned` (its message says why),
+    `Refused` (a person refused the price) and `NotApproved` (nobody answered).
 
     Args:
         manifest: A path or `s3://` URL of a manifest, a folder or a glob; or a plan file, which is followed exactly.
@@ -194,7 +194,7 @@ async def _finish(
         run: The run, which has ended.
         name: Name of the manifest.
         before: What the run had spent before this flow run.
-        whole: Whether to write all tables anew.
+        whole: Whether to write all tables anew. False only adds new rows where that is enough.
         with_report: Whether to write the report.
     """
     tables = await asyncio.to_thread(write_tables, run.folder, whole=whole)

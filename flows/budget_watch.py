@@ -35,7 +35,7 @@ async def budget_watch(
     min_left_percent: Annotated[float, Field(ge=0, le=100)] = 10,
     credentials: str | None = None,
 ) -> dict[str, Any] | State[Any]:
-    """Compare the balance and the key's budget with limits; the state is called `BudgetLow` if a limit is not kept.
+    """Compare the balance and the key's budget with limits; complete as `BudgetLow` if a limit is not kept.
 
     Args:
         min_balance: Credits of the account below which `lightmeter.budget.balance_low` is sent.
@@ -45,7 +45,8 @@ async def budget_watch(
             address in the worker's environment.
 
     Returns:
-        The balance and the spending of the key, as the events report them; or a failed state.
+        The payload of the events (the balance and the spending of the key), also with the state `BudgetLow`; or a
+        failed state.
     """
     try:
         found = await check_budget(await load_settings(credentials))

@@ -48,7 +48,7 @@ async def collect(
 ) -> list[dict[str, Any]] | State[Any]:
     """Fetch the answers that wait at the service; the state is called `AnswersWaiting` if some are not ready yet.
 
-    A folder that a run uses is left out, because that run fetches its answers itself.
+    Nothing is fetched for a folder that a run uses, because that run fetches its answers itself.
 
     Args:
         folders: Output folders of runs; in a glob, folders without a run are left out.
@@ -56,7 +56,8 @@ async def collect(
         credentials: Name of the Lightmeter Credentials block; empty means the key in the worker's environment.
 
     Returns:
-        For each folder the requests that were answered, are lost, or still wait; or a failed state.
+        A dict for each folder, or a failed state. Its keys are `folder`, the numbers of requests `answered`, `lost` and
+        `waiting` (all 0 if a run uses the folder), and `error`, a text that is empty if nothing failed.
     """
     try:
         settings = await load_settings(credentials)
@@ -78,7 +79,7 @@ def _expand(folders: list[str]) -> list[str]:
 
 
 async def _collect_folder(folder: str, wait_minutes: int, settings: Settings) -> dict[str, Any]:
-    """Fetch the answers that wait for the run in `folder`; return its numbers of requests by outcome, and any error."""
+    """Fetch the answers that wait for the run in `folder`; return the dict that `collect` describes."""
     log, counts, problem = get_run_logger(), {"answered": 0, "lost": 0, "waiting": 0}, ""
     try:
         counts = asdict(await fetch_answers(folder, wait_s=60 * wait_minutes, settings=settings))

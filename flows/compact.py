@@ -1,6 +1,7 @@
-"""Prefect flow that merges the files of each table in output folders, and can copy the tables. Sends nothing.
+"""Prefect flow that merges the files of each table in an output folder, and can copy the tables. Sends nothing.
 
-A run writes a file for each shard; readers are faster with one file. Programs may read the tables meanwhile.
+A run adds files to its tables each time it writes new rows; readers are faster with one file. Programs may read the
+tables meanwhile.
 
 Run it without a server: `python flows/compact.py out/`. Deploy it: `prefect deploy --all`.
 """
@@ -44,7 +45,8 @@ async def compact(
             empty copies them nowhere.
 
     Returns:
-        The number of tables, of files before and after, and of rows of `assets`; or a failed state.
+        A dict with the numbers of tables (`tables`), of their files before and after (`files_before`, `files_after`),
+        and of rows of the table `assets` (`rows`); or a failed state.
     """
     folder = Path(out)
     try:

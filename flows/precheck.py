@@ -104,7 +104,10 @@ async def precheck(
 
 
 def _as_table(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows by outcome, and the findings by check and severity, as a table on Prefect's web page."""
+    """Return rows with the columns `name`, `rows` and `example`, for a table on Prefect's web page.
+
+    There is one for each outcome, and one for each check and severity. `report` is the result of `check_rows`.
+    """
     outcomes = {"rows": report["rows"], "can be sent": report["pending"]}
     outcomes |= {status: report[status] for status in ("skipped", "duplicate")}
     return [

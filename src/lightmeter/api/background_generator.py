@@ -28,7 +28,7 @@ async def in_background(factory: GeneratorFactory[T], stop: asyncio.Event | None
     When the caller closes this generator, cancels its task, or ends its event loop, the background generator is closed,
     and the caller waits for its end. An event loop that is closed without `asyncio.run` cannot wait: the background
     generator then ends by itself. To stop the background generator early, set `stop`: this sets the event that
-    `factory` was called with. If the caller reads slowly, only the latest values that wait to be read are kept.
+    `factory` was called with. If the caller reads slowly, only the latest 16 values that wait to be read are kept.
     """
     work = _BackgroundGenerator(factory)
     forwarding = None if stop is None else asyncio.create_task(_forward_stop(stop, work))

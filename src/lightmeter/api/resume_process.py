@@ -163,7 +163,11 @@ def _progress_line(shards: _Shards, step: Progress, most: int | None) -> dict[st
 
 
 def main() -> None:
-    """Read from standard input which run to send, send its rows, and print the progress and at last the outcome."""
+    """Read from standard input which run to send, send its rows, and print the progress and at last the outcome.
+
+    The outcome is a JSON object. Its key `stopped_by` has the `Run.stopped_by` of the run, and `error` a
+    `LightmeterError` that was raised instead. Each is an object as `error_to_json` makes it, or null.
+    """
     with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as pipe:
         line = pipe.readline()
     if not line:  # the caller is gone

@@ -46,7 +46,8 @@ class StartLimits:
         tables: Whether to write the tables at the end.
         consent: Whether to allow what `Plan.needs_consent` lists.
         is_planning: Whether the manifest is read and planned while the rows planned so far are sent (`--stream`).
-        source: The manifest of the rows to plan; None if it was in the memory of a process that has ended.
+        source: The manifest to plan if `is_planning` is true; None if it was in the memory of a process that has ended.
+            Without `is_planning`, it is not used.
     """
 
     rows: SeqRange = ALL_ROWS

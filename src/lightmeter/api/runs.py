@@ -191,7 +191,7 @@ async def run(
         The run. If the budget or a lack of credits stopped it, its `stopped_by` is the error that says so.
 
     Raises:
-        UsageError: consent is needed; or the folder holds an unfinished run with other options; or `stream` is given
+        UsageError: consent is needed; or an option differs that the run in the folder must keep; or `stream` is given
             with a plan, without a budget, or with an option that needs the whole manifest.
         JournalConflict: the journal in the folder is an older state of its run, or a copy.
         AccessDenied: the service does not accept the key; nothing was sent.
@@ -220,7 +220,7 @@ async def prepare_run(
 ) -> RunSummary:
     """Plan a manifest and write the plan to the output folder `out`, so that `stream_resume` can run it.
 
-    Spends nothing. If the folder already holds a run of this manifest, that run gets the new options.
+    Spends nothing. If the folder already holds a run of this manifest, that run gets the new options, such as `budget`.
 
     Args:
         source: The manifest, as for `plan`.
@@ -231,7 +231,7 @@ async def prepare_run(
 
     Raises:
         ManifestError: the manifest cannot be read at all.
-        SettingsError: an option is wrong, there is no key, or the folder holds a run with other options.
+        SettingsError: an option is wrong, there is no key, or an option differs that the run in `out` must keep.
         UsageError: the user must consent to something first: see `Plan.needs_consent`.
         AccessDenied: the service does not accept the key; checked before the first row is read.
         Unreachable: the service does not answer; checked before the first row is read.
@@ -262,7 +262,7 @@ async def prepare_run_from_plan(
         consent: Whether to allow what `Plan.needs_consent` lists, as for `run`.
 
     Raises:
-        SettingsError: the file is not a plan file, there is no key, or the folder holds a run with other options.
+        SettingsError: the file is no plan file, there is no key, or an option differs that the run in `out` must keep.
         ManifestError: the manifest of the plan is no longer there.
         PlanChanged: the manifest, the prices or the service changed since the plan was saved.
         UsageError: the user must consent to something first: see `Plan.needs_consent`.

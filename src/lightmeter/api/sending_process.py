@@ -96,11 +96,11 @@ class SendingProcess:
             await self.wait_for_change()
 
     async def outcome(self) -> LightmeterError | None:
-        """Wait until the process has ended; return the error that stopped the run early, or None.
+        """Wait until the process has ended; return the `Run.stopped_by` of its run: why it stopped early, or None.
 
         Raises:
-            LightmeterError: The run failed with this error.
-            RuntimeError: The process was killed.
+            LightmeterError: The process raised this error instead of returning a run.
+            RuntimeError: The process was killed or crashed.
         """
         await asyncio.shield(self._reading)
         await _wait_for_end(self._process)

@@ -29,7 +29,7 @@ def watch(
         accept_journal: Whether to continue a journal in `out` that is a copy or a restored backup.
 
     Raises:
-        UsageError: consent is needed, or the folder holds an unfinished run with other options.
+        UsageError: consent is needed, or an option differs that the run in the folder must keep.
         JournalConflict: the journal in the folder is an older state of its run, or a copy.
         AccessDenied: the service does not accept the key; nothing was sent.
         Unreachable: the service does not answer; nothing was sent.

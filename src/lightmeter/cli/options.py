@@ -226,7 +226,11 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 
 def explicit_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a command that the user set, as fields of `Options`: `--no-reuse` becomes `reuse=False`."""
+    """Return the options of a command that the user set, as name → value; `no_reuse: True` becomes `reuse: False`.
+
+    `options` are all options of the command, as click passes them. One that the user did not set is None, or if its
+    name begins with `no_`, False.
+    """
     explicit = {name: value for name, value in options.items() if value is not None and not name.startswith("no_")}
     denied = {name.removeprefix("no_"): False for name, value in options.items() if name.startswith("no_") and value}
     return explicit | denied

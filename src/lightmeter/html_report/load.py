@@ -47,7 +47,7 @@ from lightmeter.tables.query import named_queries
 from lightmeter.tables.query.duckdb_query import QuerySession
 
 DUCKDB_MEMORY_MIB: Final = 256
-"""Memory limit of DuckDB in megabytes. With twice as much memory, a report on a million items is hardly faster."""
+"""Memory limit of DuckDB in MiB. With twice as much memory, a report on a million items is hardly faster."""
 
 MAX_TAGS: Final = 20
 """Maximum number of tags in the chart of tags, and of tags or labels with estimated shares."""

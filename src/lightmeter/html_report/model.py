@@ -35,7 +35,8 @@ class SeverityHistogram:
 
     Attributes:
         bins: Number of items in each tenth of the scale, lowest severity first.
-        labels: One row for each pair of moderation label and back end: number of items, mean and highest severity.
+        labels: Rows of the query `LABEL_RATINGS`, one for each pair of moderation label and back end: number of items,
+            mean and highest severity.
     """
 
     bins: tuple[int, ...]
@@ -187,18 +188,18 @@ class TableStatistics:
     Attributes:
         is_written: Whether the run has tables.
         group_column: Column of `assets` that groups palettes and costs.
-        tags: The most frequent tags, a row each, with the number of items.
+        tags: Rows of the query `top_tags`: the most frequent tags, with the number of items.
         palettes: First the pair of the text `all` and the main colors of all items. Then, if there are several groups,
             pairs of a value of `group_column` (None means null) and the main colors of the items with this value.
-        group_costs: One row for each value of `group_column`: number of items, and credits.
+        group_costs: Rows of the query `cost_by_group`, one for each value of `group_column`: number of items, credits.
         severities: Number of items by NSFW severity.
         coverage: Back end → table → number of items about which the table has rows from the back end.
         agreements: For each pair of back ends, how often they assign the same tags.
-        error_groups: One row for each cause of errors, most frequent first.
-        findings: Warnings and errors of the pre-checks: a row for each pair of check and severity, with the number of
-            items.
+        error_groups: Rows of the query `ERROR_GROUPS`, one for each cause of errors, most frequent first.
+        findings: Rows of the query `FINDINGS` on warnings and errors of the pre-checks: one for each pair of check and
+            severity, with the number of items.
         timeline: Requests over time; None if no request was sent.
-        slowest: The requests that took longest, a row each.
+        slowest: Rows of the query `SLOWEST`: the requests that took longest.
         shares: Table (`tags` or `nsfw`) → estimated shares of its tags or labels in the whole manifest, if only a
             sample of the rows was sent. Empty if all rows were sent.
     """

@@ -128,9 +128,11 @@ def _cell(text: str) -> str:
 def summary_rows(summary: dict[str, Any], tables: dict[str, int], now: Spent) -> list[dict[str, Any]]:
     """Return rows of a table: what a flow run has spent, then the totals of the run, then the sizes of its tables.
 
+    Each row is a dict with the keys `name` and `value`.
+
     Args:
-        summary: The summary of the run as JSON.
-        tables: Number of rows by table.
+        summary: The summary of the run, as `RunSummary.to_dict` returns it.
+        tables: Table → number of rows.
         now: What this flow run has spent.
     """
     values = {**summary, **summary["credits"], **{f"table {table}": count for table, count in tables.items()}}

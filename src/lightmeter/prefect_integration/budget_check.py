@@ -29,7 +29,10 @@ class BudgetCheck:
     key: KeySpending | None
 
     def payload(self) -> dict[str, int | float | str | None]:
-        """Return the values that the events `lightmeter.budget.*` report: the balance and the spending of the key."""
+        """Return the payload of the events `lightmeter.budget.*`, with the keys that `events.EVENTS` names.
+
+        If the key has no budget, the payload is only the balance.
+        """
         if (key := self.key) is None:
             return {"balance": self.balance}
         return {

@@ -96,7 +96,10 @@ async def stream_shard_checks(
 
 
 async def in_thread(steps: Generator[T]) -> AsyncGenerator[T]:
-    """Run a blocking generator in a thread and yield its values (none of them None); close the generator at the end."""
+    """Run a blocking generator in a thread and yield its values; close the generator at the end.
+
+    The generator must not yield None, because None ends the iteration.
+    """
     try:
         while (step := await _next(steps)) is not None:
             yield step

@@ -116,7 +116,7 @@ def service_config(*, backends: str | None, rounding: str, log_format: logs.LogF
 
     Args:
         backends: Names of back ends, comma-separated; None for all local ones.
-        rounding: What is rounded up to whole credits: a value of `Rounding`, for each picture or each request.
+        rounding: What is rounded up to whole credits, each picture or each request: a value of `Rounding`.
         log_format: Format of log lines.
         options: Other options of `serve_options`, and values of other fields of `ServiceConfig`.
     """
