@@ -75,8 +75,9 @@ class Dispatcher:
         """Send the pending rows in places `first` to `last` of the send order; return the number of requests sent.
 
         Places count from 0; both are included. Return early when the run stops, or when the caller must first find out
-        what requests without an answer cost. If the option `sample` is not `order`, also return early when the budget
-        is too small for the next row: to send a cheaper row instead would make the sample depend on prices.
+        what requests without an answer cost (`RunState.must_resolve`). If the option `sample` is not `order`, also
+        return early when the budget is too small for the next row: to send a cheaper row instead would make the sample
+        depend on prices.
         """
         sent = await self._send_first_image(first, last)
         sent += await self._send_pending(first, last)
@@ -95,7 +96,8 @@ class Dispatcher:
 
         Only rows in places `first` to `last` of the send order count; places count from 0, and both are included. Each
         row has a request of its own, because the prompt names the error in the row's first answer. Return early when
-        the run stops, or when the caller must first find out what requests without an answer cost.
+        the run stops, or when the caller must first find out what requests without an answer cost
+        (`RunState.must_resolve`).
         """
         with open_read_only(self._session.out) as db:
             rows = waiting_retries(db, first, last)

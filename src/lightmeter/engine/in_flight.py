@@ -62,7 +62,9 @@ class PolledRequest:
 
 
 def sent_name(seq: int, url: str, path: str | None) -> str:
-    """Return the name of a row's asset in requests and answers; for a video frame, a file name with row and frame.
+    """Return the name of a row's asset in requests and answers.
+
+    This is the URL, the file name of a local file, or `row<row>-frame<frame>.jpg` for a frame of a video.
 
     Args:
         seq: Number of the row.

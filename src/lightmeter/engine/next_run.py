@@ -126,7 +126,8 @@ def has_requests_to_move(plan: Plan, out: Path, before: RunHeader) -> bool:
     """Return whether the run in `out`, with the header `before`, has requests whose answer or charge is unknown.
 
     Raises:
-        SettingsError: there are such requests, and their run has other options than the plan.
+        SettingsError: there are such requests, and their run has another service or other `REQUEST_OPTIONS` than
+            the plan.
     """
     with open_read_only(out) as db:
         if not has_open_requests(db):
@@ -151,7 +152,7 @@ def _inherited_meta(out: Path, before: RunHeader, *, moved: bool) -> dict[str, s
 def comparable_runs(plan: Plan, out: Path) -> Iterator[Path]:
     """Yield the folders of those runs in `out` whose answers a plan can use, newest first.
 
-    These are the runs with the plan's service and options. Yield none if the plan's option `reuse` is off.
+    These are the runs with the plan's service and `REQUEST_OPTIONS`. Yield none if the plan's option `reuse` is off.
     """
     if not plan.options.reuse:
         return

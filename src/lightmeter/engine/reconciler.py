@@ -287,8 +287,8 @@ class Reconciler:
         Args:
             opening: The balance before the requests; None if no balance of this account was read before.
             readings: Two equal readings of the balance after the requests.
-            again: Whether these readings were used before, when others might also spend from the account. If True,
-                nothing is recorded unless more can be decided now.
+            again: Whether these readings were used before, while others might also spend from the account. If True,
+                record nothing unless there is a ruling on some request now.
         """
         if opening is None:
             await self._rule_unprovable(readings[1])

@@ -81,8 +81,8 @@ class RowPlanner:
         session: The open run.
         run_state: State of the run, in which the planned rows are recorded, so that the engine may send them.
         settings: The user's settings.
-        temporary: An empty temporary folder, which the caller removes afterwards.
-        journal: The temporary journal, open, in `temporary`. It has no rows yet.
+        temporary: A temporary folder, which the caller removes afterwards.
+        journal: The open journal in `temporary`. It has no rows yet.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class RowPlanner:
 
         Args:
             earlier: Folders of the earlier runs whose answers the rows can use, newest first.
-            extra_types: Types of the manifest's additional columns, by name, as far as they are known.
+            extra_types: Additional column of the manifest → its type, as `ManifestReader.extra_types` returns it.
         """
         while True:
             rows, inserts, counts = await asyncio.to_thread(self._next_chunk, earlier)
@@ -157,9 +157,10 @@ class RowPlanner:
             self._added_at_s = monotonic()
 
     def _next_chunk(self, earlier: Sequence[Path]) -> tuple[int, Inserts, Mapping[str, int]]:
-        """Return (how many rows to add next, SQL statements that insert them, status → number of these rows).
+        """Return (number of manifest rows to add next, SQL that inserts them and their frames, status → row count).
 
-        If a run in one of the folders `earlier` has an answer for a row, the row is added with this answer.
+        In the counts, a video whose frames are sent as images counts as these frames. If a run in one of the folders
+        `earlier` has an answer for a row, the row is added with this answer.
         """
         with open_read_only(self._journal.folder) as db:
             rows = [row for row, _ in planned_rows(db, self._next, self._next + CHUNK_ROWS - 1)]
@@ -178,8 +179,7 @@ class RowPlanner:
     async def _finish(self, plan: Plan, extra_types: Mapping[str, str]) -> None:
         """Write the plan file and the thumbnails of the run, and record that all rows of the manifest are planned.
 
-        `plan` is used only for its facts about the service. `extra_types` has the type of each additional column of the
-        manifest, by name.
+        Of `plan`, only the attribute `service` is used. `extra_types` is additional column of the manifest → its type.
         """
         out, meta = self._session.out, {"extra_types": json.dumps(extra_types)}
         await self._journal.write(put_meta(meta))

@@ -90,8 +90,8 @@ class Sender:
             retry: What is wrong with the row's first answer, if the request repeats the user's question; else None.
 
         Raises:
-            FetchError: a video whose frames are sent cannot be downloaded.
-            MediaError: a file is larger than the service accepts, or a video has changed.
+            FetchError: a URL whose content or frames are sent cannot be downloaded.
+            MediaError: the content is larger than the service accepts or does not decode, or a video has changed.
             UsageError: a file is no longer there.
         """
         body = await self._build(sources, retry)

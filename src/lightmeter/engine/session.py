@@ -162,7 +162,7 @@ def _is_run_of(header: RunHeader, plan: Plan) -> bool:
 def changed_options(
     out: Path, header: RunHeader, new_options: Options, explicit: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """Return the new values of the options, by name, that differ from the options of the run in `out`.
+    """Return name → new value for each option that differs from the option of the run in `out`.
 
     All options returned may change between two starts of a run. If any other option differs, an error is raised. If
     the new options have no `prices` or no `skip`, the run keeps its own: this counts as no difference.
@@ -220,7 +220,8 @@ def has_unsettled_former_run(out: Path, plan: Plan) -> bool:
     A run that lacks rows of the plan's manifest, because they were not planned, counts as a run of another manifest.
 
     Raises:
-        SettingsError: there are such requests, and their run has other options than the plan.
+        SettingsError: there are such requests, and their run has another service or other `REQUEST_OPTIONS` than
+            the plan.
     """
     header = _find_run(out)
     if header is None or _is_run_of(header, plan):

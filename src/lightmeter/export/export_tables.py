@@ -2,9 +2,9 @@
 
 An output folder holds the journal of its newest run and, under `runs/`, the journals of the earlier runs. The rows of a
 run are divided into *shards*: each shard is one Parquet file of every table. The last shard of a run can change. All
-other shards hold only *settled* submissions (requests whose charge is known or that are proven uncharged), which no
-longer change. So an export during or after the run only adds new shards. All tables are written again from the start if
-runs share items or differ in their schemas, or if a file is broken or missing.
+other shards hold only *settled* submissions (answered requests whose charge is known), which no longer change. So an
+export during or after the run only adds new shards. All tables are written again from the start if runs share items or
+differ in their schemas, or if a file is broken or missing.
 
 The decisions of people (`reviews.sqlite`) become the table `reviews`, which is a single file.
 
@@ -96,9 +96,9 @@ def export_tables(
 def export_settled(out: Path) -> None:
     """Add the rows of settled requests to the tables during the run in `out`.
 
-    A request is settled if its charge is known or it is proven uncharged. `export_tables` writes the other rows at the
-    end of the run. Nothing is added in two cases: if the run asks a question (`--ask`), because retries change the
-    credits of items, or if all tables must be written again from the start.
+    A request is settled if it is answered and its charge is known. `export_tables` writes the other rows at the end of
+    the run. Nothing is added in two cases: if the run asks a question (`--ask`), because retries change the credits of
+    items, or if all tables must be written again from the start.
 
     Raises:
         JournalError: There is no run in `out`.

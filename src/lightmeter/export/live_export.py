@@ -1,6 +1,6 @@
 """Export during a run: a child process follows the journal and adds answered requests to the tables.
 
-It adds a request only when its charge is known or it is proven uncharged, because the result can no longer change then.
+It adds a request only when it is answered and its charge is known, because the result can no longer change then.
 The export has its own process, because decoding answers would block the event loop that sends requests. The process
 runs this module with `python -m`, because `multiprocessing` would import the user's script again. It ends when its
 standard input is closed, which also happens if the run is killed. If it fails, the export at the end of the run writes
@@ -74,8 +74,8 @@ class LiveExport:
 def _follow_journal(out: Path) -> None:
     """Add settled requests of the run in `out` to its tables again and again, until standard input is closed.
 
-    A request is settled if its charge is known. An export happens when `SHARD_ANSWERS` new requests are settled, or
-    after `EXPORT_EVERY_S` seconds if at least one is.
+    A request is settled if it is answered and its charge is known. An export happens when `SHARD_ANSWERS` new requests
+    are settled, or after `EXPORT_EVERY_S` seconds if at least one is.
     """
     exported, exported_at = 0, 0.0
     while not select.select([sys.stdin], [], [], _CHECK_EVERY_S)[0]:

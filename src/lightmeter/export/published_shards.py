@@ -1,7 +1,7 @@
-"""Finds the ranges of rows of a run that the tables already hold, from the footers of their Parquet files.
+"""Finds the requests of a run that an export must still write, from the footers of the tables' Parquet files.
 
-A range of rows in one file is called a *shard*. A *final* shard holds only requests whose charge is known or that are
-proven uncharged. They no longer change, so it is never written again.
+A range of requests in one file is called a *shard*. A *final* shard holds only answered requests whose charge is known.
+They no longer change, so it is never written again.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ number, a run takes longer to end, because its last shard is written at the end:
 
 
 def unpublished_range(dataset: Dataset, runs: Sequence[ExportRun]) -> SubmissionRange | None:
-    """Return the range of the newest run's requests that must still be added to the tables in `dataset`.
+    """Return the range of the newest run's requests that an export must write to the tables in `dataset`.
 
-    Return None if adding is not possible, so that all tables must be written again from the start. This is so if a file
-    is broken, if a file of an older run is missing or does not match its journal, if a file holds rows of the newest
-    run and also of another run, or if the schemas of the runs differ. `runs` has all runs of the output folder, oldest
-    first.
+    These are the requests that are in no final shard. Return None if adding is not possible, so that all tables must be
+    written again from the start. This is so if a file is broken, if a file of an older run is missing or does not match
+    its journal, if a file holds rows of the newest run and also of another run, or if the schemas of the runs differ.
+    `runs` has all runs of the output folder, oldest first.
     """
     headers = [run.header for run in runs]
     ask, types = headers[-1].options.ask, merge_extra_types(headers)

@@ -11,7 +11,10 @@ from lightmeter.pricing.estimate import FrameRange, frame_range
 
 
 def frames_to_skip(db: sqlite.Connection, options: Options) -> FrameRange:
-    """Return how many images and video frames a run does not send because the pre-checks skipped their rows."""
+    """Return how many images and video frames a run does not send because the pre-checks skipped their rows.
+
+    `db` is the journal with the rows of the plan.
+    """
     total = FrameRange(0, 0)
     for kind, seconds, rows, _ in skipped_lengths(db):
         one = frame_range(kind, seconds, options.capture_interval, options.max_frames)
@@ -24,7 +27,7 @@ def frames_by_length(
 ) -> Sequence[tuple[str | None, int | None, int, int | None]]:
     """Return how many frames the service would capture from one video, for each length of video in a plan.
 
-    An image counts as one frame. Each tuple has four values:
+    `db` is the journal with the rows of the plan. An image counts as one frame. Each tuple has four values:
 
     - the media type: `image`, `video`, or None if it is unknown
     - the length in seconds, rounded up; None for an image or if the length is unknown

@@ -70,7 +70,7 @@ class Plan:
         manifest: Name of the manifest.
         manifest_sha256: SHA-256 of the manifest.
         rows: Number of rows.
-        counts: Number of rows by status. A run would send `pending` rows; `ok` rows have a cached answer of an earlier
+        counts: Status → number of rows. A run would send `pending` rows; `ok` rows have a cached answer of an earlier
             run.
         reasons: Why rows would not be sent, with the number of rows for each reason.
         credits: The price; `high` is None if `max_frames` is 0 (no limit) and the length of a video is unknown.
@@ -122,7 +122,7 @@ class Plan:
 
     @property
     def least_charged_milli(self) -> int:
-        """Least millicredits that an image or frame adds to a charge; whole credits if each image is rounded up."""
+        """Least millicredits that an image or frame adds to a charge: a multiple of 1000 if each is rounded up."""
         return least_charged_milli(self.price_per_image_milli, self.rounding)
 
     @property

@@ -60,7 +60,7 @@ class PlanFile:
 
     Attributes:
         path: The file.
-        head: Everything in the file except the rows, as plain JSON values.
+        head: Everything in the file except the rows, as plain JSON values; `plan_as_json` shows most keys.
         rows: Number of rows.
         inline_rows: The rows as lines of JSON if they are in the plan file itself; otherwise empty.
         rows_path: The file `<name>.rows.jsonl.gz` with the rows; None if they are in the plan file itself.
@@ -121,7 +121,7 @@ def write_plan_file(path: Path, head: dict[str, Any], rows: Iterable[PlanFileRow
 
     Args:
         path: Path of `plan.json`.
-        head: Everything except the rows, as plain JSON values.
+        head: Everything except the rows, as plain JSON values: `plan_as_json` and what `Plan.save` adds.
         rows: The rows, in the order of the manifest, each with its cached answer or None.
     """
     lines = (_format_row(*row) for row in rows)

@@ -27,7 +27,7 @@ class Progress:
         phase: What is being done; `Phase` lists the values.
         rows: In the phases `planning` and `checking`, the number of rows checked so far. In `screening` on a cluster,
             the number of rows to analyze. Otherwise, the number of all rows of the manifest.
-        counts: Number of rows by status.
+        counts: Status → number of rows.
         requests: Requests sent by this process.
         in_flight: Requests sent and not yet answered, including those whose answer is polled for.
         paid: Credits that the whole run has paid so far.

@@ -32,7 +32,7 @@ class PlanSnapshot:
     """The parts of a plan that a comparison with another plan needs.
 
     Attributes:
-        head: Everything in the plan file except the rows, as plain JSON values.
+        head: What the plan file holds except the rows, as plain JSON values; `plan_as_json` shows most keys.
         folder: Temporary folder with a journal of the rows of the plan.
         folder_owner: Object that removes the folder when it is garbage-collected.
     """
