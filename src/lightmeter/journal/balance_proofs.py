@@ -215,7 +215,7 @@ def apply_resolutions(
         db: The journal, in a transaction.
         opening: The balance read before the requests were sent.
         closing: The balance read after they were sent.
-        document: The proof, with every number that it uses; stored as JSON.
+        document: The proof, a dict from `build_proof` or `unprovable_document`; stored as JSON.
         resolutions: The decision about each request.
     """
     db.execute(

@@ -140,7 +140,7 @@ class DiskReserve:
 
     If the disk is full, deleting it makes room for the answers to requests in flight.
 
-    The constructor writes the file.
+    The constructor writes the file `RESERVE_NAME`, of `RESERVE_BYTES` bytes, to `folder`.
 
     Raises:
         JournalError: the file cannot be written, for example because the disk is full.

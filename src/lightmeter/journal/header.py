@@ -191,15 +191,16 @@ def fresh_run_id(clock: Clock) -> str:
 
 @command
 def end_planning(db: Connection, values: Mapping[str, str]) -> None:
-    """Record that all rows of the manifest are planned, and write `values` to the journal's table `meta`."""
+    """Record that all rows of the manifest are planned, and write `values` (name → text) to the table `meta`."""
     db.execute("DELETE FROM meta WHERE key = ?", (PLANNING_OPEN,))
     put_meta(values)(db)
 
 
 @command
 def put_balance_meta(db: Connection, values: Mapping[str, str]) -> None:
-    """Write `values`, which contain the account's balance, to the table `meta`, and mark the balance as up to date.
+    """Write `values` (name → text) to the table `meta`, and mark the account's balance as up to date.
 
+    `values` must contain `balance_after`: the balance that was read just now, in credits.
     The balance counts as up to date until the next request is sent or answered: see `is_balance_current`.
     """
     put_meta({**values, _BALANCE_PLACE: str(last_transition_id(db))})(db)

@@ -136,7 +136,8 @@ class Journal:
     async def write(self, change: Change[T]) -> T:
         """Call a function that changes the journal; return the function's result once the change is on disk.
 
-        The change is made even if the task that awaits it is cancelled.
+        The change is made even if the task that awaits it is cancelled. If the function raises an exception, what it
+        changed is undone, and `write` raises the exception.
 
         Raises:
             JournalError: the journal is closed, or cannot be written.

@@ -86,7 +86,7 @@ class ViewModel(traitlets.HasTraits):
         """Do nothing. A subclass overrides this to stop its background work; it is called when the page is closed."""
 
     def page_state(self, names: Iterable[str] | None = None) -> dict[str, Any]:
-        """Return the values of the traits `names` by name, as JSON-compatible objects.
+        """Return name → value of the traits `names`, as a JSON-compatible object.
 
         If `names` is None, return all traits that the page shows.
         """

@@ -85,7 +85,7 @@ class PlannedRow:
         kind: `image`, `video`, or None while unknown.
         extra: The manifest's additional columns, as JSON.
         own_id: Whether `item_id` comes from the manifest; otherwise lightmeter made it.
-        status: `pending`, `skipped`, `duplicate` and so on.
+        status: `pending` (to be sent), `skipped`, `duplicate` or another one of `journal.queries.items.STATUSES`.
         reason: Code for why the row is not sent, such as `same_asset`; None if the row is to be sent.
         error: Why the row is not sent, as a sentence for the user; None if the row is to be sent.
         frames_low: Least number of frames that will be charged; 1 for an image.

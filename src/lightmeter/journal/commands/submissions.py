@@ -74,7 +74,7 @@ class _HoldAndSend:
 
     @staticmethod
     def apply_all(db: sqlite.Connection, holds: Sequence[_HoldAndSend]) -> list[int]:
-        """Reserve the price of each request in `holds` and record it as sent; return the submission ids.
+        """Reserve the price of each request in `holds` and record it as sent; return the submission ids in order.
 
         If the prices together would exceed the budget, write nothing and raise `BudgetReached`.
         """

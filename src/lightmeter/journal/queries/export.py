@@ -258,6 +258,7 @@ def asset_rows(db: sqlite.Connection, run: int, submissions: SubmissionRange) ->
     """Return a cursor over the rows of the exported table `assets`, for the items in a range of submissions of a run.
 
     The rows have the order of the manifest. Items that a later run of the folder also has are left out.
+    `db` is the journal of run number `run` of the folder (0 is the oldest), with the database `latest` attached.
     """
     selected = _ASSETS_IN_LAST_RANGE if submissions.through is None else _ASSETS_IN_RANGE
     return db.execute(_ASSETS.format(selected=selected), submissions.parameters(run))
@@ -272,6 +273,7 @@ def finding_rows(db: sqlite.Connection, run: int) -> sqlite.Cursor:
     """Return a cursor over the rows of the exported table `prechecks`, for the items of a run.
 
     Items that a later run of the folder also has are left out.
+    `db` is the journal of run number `run` of the folder (0 is the oldest), with the database `latest` attached.
     """
     return db.execute(_FINDINGS, {"run": run})
 
@@ -287,6 +289,8 @@ def question_rows(db: sqlite.Connection, run: int) -> Iterator[tuple[Any, ...]]:
     If frames of a video were sent in its place, there is one tuple for each frame. Duplicates have the answers of the
     earlier item that they repeat. An item that several runs of the folder have belongs only to the latest run with an
     answer about it, or, without any answer, to the latest run that has it. The other runs leave it out.
+
+    `db` is the journal of run number `run` of the folder (0 is the oldest), with the database `latest` attached.
     """
     return iter(db.execute(_QUESTION, {"run": run}))
 
@@ -298,7 +302,7 @@ def journal_answers(db: sqlite.Connection, run: int, submissions: SubmissionRang
     last range, that is, if `submissions.through` is None.
 
     Args:
-        db: The journal.
+        db: The journal of the run, with the database `latest` attached.
         run: Position of the run among the runs of the folder; 0 is the oldest.
         submissions: The range of submissions.
     """

@@ -82,9 +82,10 @@ def count_by_reason(db: sqlite.Connection) -> list[tuple[str, str, int, str]]:
 
 
 def count_findings(db: sqlite.Connection) -> list[tuple[str, str, int, str, str]]:
-    """Return what pre-checks found, as (check, severity, number of rows, URL and message of the first row).
+    """Return what pre-checks found, as (check, severity, number of rows, URL of the first row, message about it).
 
-    Errors come first, then warnings, then facts. Within each severity, the most frequent finding comes first.
+    The severity `error` comes first, then `warning`, then `info`. Within a severity, the most frequent finding comes
+    first.
     """
     query = (
         "SELECT f.name, f.severity, count(DISTINCT f.seq) AS rows, i.url, f.message, min(f.seq) "
@@ -95,7 +96,7 @@ def count_findings(db: sqlite.Connection) -> list[tuple[str, str, int, str, str]
 
 
 def count_planned_rows(db: sqlite.Connection) -> int:
-    """Return how many rows of the manifest are planned so far (`--stream`). Not all rows are read for this."""
+    """Return how many rows of the manifest are planned so far (`--stream`). Only the last row is read for this."""
     last = db.execute(f"SELECT max(seq) FROM items WHERE {IS_ROW}").get  # noqa: S608 (a constant expression)
     return 0 if last is None else int(last) + 1
 

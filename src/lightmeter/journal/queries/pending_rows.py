@@ -63,21 +63,28 @@ class PendingRow:
 
 
 def has_unfinished_rows(db: sqlite.Connection, first: int, last: int) -> bool:
-    """Return whether a row in places `first` to `last` of the send order is pending, in doubt or over budget."""
+    """Return whether a row in places `first` to `last` (included) of the send order is unfinished.
+
+    A row is unfinished if it is pending, in doubt or over budget.
+    """
     statuses = ("pending", "in_doubt", "over_budget")
     return any(db.execute(_UNFINISHED, (status, first, last)).get for status in statuses)
 
 
 def first_single_picture_row(db: sqlite.Connection, first: int, last: int) -> PendingRow | None:
-    """Return the first pending row in places `first` to `last` of the send order charged as one picture, or None."""
+    """Return the first pending row that is charged as one picture; None if there is none.
+
+    Only rows in places `first` to `last` (included) of the send order are considered.
+    """
     row = db.execute(_PENDING.format(condition="AND frames_high = 1"), (first, last, -1, 1)).fetchone()
     return None if row is None else _to_pending_row(row)
 
 
 def pending_rows(db: sqlite.Connection, first: int, last: int) -> Iterator[PendingRow]:
-    """Yield the pending rows in places `first` to `last` of the send order, reading `CHUNK_ROWS` rows at a time.
+    """Yield the pending rows in places `first` to `last` (included) of the send order, in this order.
 
-    Frames that are sent in place of a video come at the place of the video, in order of time.
+    `CHUNK_ROWS` rows are read at a time. Frames that are sent in place of a video come at the place of the video, in
+    order of time.
     """
     after = -1
     while rows := list(db.execute(_PENDING.format(condition=""), (first, last, after, CHUNK_ROWS))):

@@ -51,8 +51,8 @@ class ExplorerView(ItemRequests):
         sort: The order, as a dict with the fields of `gallery_queries.Sort`: `{"by": "severity", "descending": True}`.
         selection: The ids of the items selected by hand.
         result: What the page shows: `version` (number of this search), `total` (items of the run), `items` (number that
-            match the filters), `facets` (values to filter by, with counts), `has_embeddings`, `sorts` (columns to sort
-            by), and the `filters` and `sort` that were applied.
+            match the filters), `facets` (values to filter by, from `Gallery.facets`), `has_embeddings`, `sorts`
+            (columns to sort by), and the `filters` and `sort` that were applied.
         busy: Whether the items for the present filters and order are still being searched.
         problem: Message for the user, such as why the filters cannot be applied; empty if there is no problem.
         views: Name → saved view, a dict with `filters` and `sort`.
@@ -176,8 +176,8 @@ class ExplorerView(ItemRequests):
     def page(self, version: int, offset: int, limit: int) -> dict[str, Any]:
         """Return the cards of at most `limit` items, from the item with the index `offset` (from 0).
 
-        A card is a dict with all that the page shows of an item in the gallery. The result has the key `cards`, a list,
-        and the key `version`, the current version of the attribute `result`. Two cases yield no cards:
+        A card is a dict about one item, from `Gallery.page`. The result has the key `cards`, a list, and the key
+        `version`, the current version of the attribute `result`. Two cases yield no cards:
 
         - The argument `version` is not the current version, because the filters or the order have changed since.
         - Changed filters or a changed order are being applied at the moment. Then the returned `version` is None.

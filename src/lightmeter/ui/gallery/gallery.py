@@ -27,7 +27,7 @@ BIN_EDGES: Final = np.arange(BINS + 1) / BINS
 """Edges of the bins, from 0 to 1."""
 
 DUCKDB_MEMORY_MIB: Final = 96
-"""Memory limit of a DuckDB session, in megabytes."""
+"""Memory limit of a DuckDB session, in mebibytes."""
 
 TAGS_PER_CARD: Final = 4
 """Maximum number of tags on an item's card."""
@@ -198,7 +198,10 @@ class Gallery:
     def page(self, offset: int, limit: int) -> list[dict[str, Any]]:
         """Return the cards of at most `limit` shown items, from the item with the index `offset` (from 0).
 
-        A card is a dict with an item's name, URL, tags, colors and so on.
+        At most `MAX_PAGE` cards are returned. A card is a dict with the keys `item_id`, `name`, `url`, `duration_s`,
+        `severity` (the item's highest NSFW severity, 0 to 1), `blurred` (whether the page blurs the picture), `tags`
+        and `colors` (as `GalleryColumns.tags_of` and `colors_of` return them). It also has those of the keys `status`,
+        `kind` and `reason` whose columns can be filters. A value that is not known is None.
         """
         first = max(offset, 0)
         return [self._card(int(position)) for position in self.shown.order[first : first + min(limit, MAX_PAGE)]]

@@ -28,7 +28,7 @@ _VIEWS: Final = TypeAdapter(dict[str, SavedView])
 
 
 def read_views(folder: Path) -> dict[str, SavedView]:
-    """Return the saved views of the run in `folder`, by name; an empty dict if no view was saved.
+    """Return name → saved view, for the run in `folder`; an empty dict if no view was saved.
 
     Raises:
         UsageError: The file cannot be read.
@@ -43,7 +43,7 @@ def read_views(folder: Path) -> dict[str, SavedView]:
 
 
 def save_view(folder: Path, name: str, view: SavedView) -> dict[str, SavedView]:
-    """Save `view` under the name `name`, and return all saved views by name.
+    """Save `view` under the name `name`, and return name → view of all saved views.
 
     Replace a view that has this name already.
 
@@ -65,7 +65,7 @@ def save_view(folder: Path, name: str, view: SavedView) -> dict[str, SavedView]:
 
 
 def delete_view(folder: Path, name: str) -> dict[str, SavedView]:
-    """Delete the saved view `name` if it exists, and return the remaining saved views by name.
+    """Delete the saved view `name` if it exists, and return name → view of the remaining ones.
 
     Raises:
         UsageError: The file of saved views cannot be read, or the folder cannot be written.

@@ -137,9 +137,20 @@ def _run_folders(folder: Path) -> Iterator[Path]:
 def read_details(folder: Path, item_id: str, frame: int | None = None) -> dict[str, Any]:
     """Return everything that the tables and the journal of a run say about an item, as a JSON-compatible object.
 
-    The key `tables` has the rows about the whole item, or about one frame of a video. The key `boxes` has the positions
-    of faces, texts and brands, as returned by the function `boxes`. The key `size` has the width and height of the
-    picture to which coordinates in pixels refer, or None if they are unknown.
+    The keys `item_id`, `url`, `kind`, `status`, `reason`, `error` and `credits` have the item's values in the table
+    `assets`. The other keys are
+
+    - `name`: the file name; `path`: the path of a local file, else None; `href`: the URL, None for a local file;
+    - `blurred`: whether the page blurs the picture, because it is likely unsafe;
+    - `size`: width and height of the picture to which coordinates in pixels refer, or None if they are unknown;
+    - `frame`: the argument; `frames`: `frame` and `time_s` of the first `MAX_FRAMES` captured frames of a video;
+      `more_frames`: the number of further frames;
+    - `facts` and `own_columns`: pairs (label, value) from `assets`, and from the manifest's additional columns;
+    - `duplicate_of`: `item_id` and `url` of the earlier item that this item repeats, or None;
+    - `requests`: the rows of the table `requests` for the request with the item or frame;
+    - `tags` and `boxes`: what the functions `compare_tags` and `boxes` return; a whole video has no boxes;
+    - `tables`: name of a table → dict with `rows` about the whole item or about the frame (at most `MAX_ROWS`), and
+      `more`, whether there are further rows.
 
     Args:
         folder: The folder of the run.

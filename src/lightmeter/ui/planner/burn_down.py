@@ -24,7 +24,7 @@ class BurnPoint:
         seconds: Seconds since the process began to work on the run.
         paid: Credits that the run has paid so far, also in earlier processes.
         held: Credits reserved for requests whose charge is not known.
-        unfinished_rows: Rows that are not finished.
+        unfinished_rows: Rows with the status `pending`: not sent yet, or in flight.
     """
 
     seconds: float
@@ -97,9 +97,11 @@ class BurnDown:
         return CreditRange(low, high)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the data of the page's chart as a JSON-compatible object: points, cap, rate, ETA and remaining cost.
+        """Return the data of the page's chart as a JSON-compatible object.
 
-        `rate` is in rows per second, `eta_s` the least and greatest number of seconds; both are None while unknown.
+        Its keys are `cap`, `points` (for each `BurnPoint`, a list of seconds, paid credits and held credits), `rate`
+        (the first of `rates`, rows per second), `eta_s` (the least and the greatest number of seconds), and `remaining`
+        (credits, a dict with `low` and `high`). `rate` and `eta_s` are None while unknown.
         """
         rates, eta, remaining = self.rates(), self.eta_s(), self.remaining_credits()
         return {

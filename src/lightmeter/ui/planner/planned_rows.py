@@ -105,7 +105,7 @@ class PlannedRows:
         lengths: The different pairs of media type and duration that the rows have. The duration is in whole seconds,
             rounded up. An unknown media type or duration, and the duration of an image, is None.
         order: For each row to send, in the order of sending, the index of its pair in `lengths`.
-        all: Numbers of rows, for all rows of the plan.
+        all: A `RowsByLength` that counts all rows of the plan.
     """
 
     def __init__(self, plan: Plan) -> None:

@@ -69,17 +69,17 @@ class PlannerView(ViewModel):
         result: The most recent run; None before the first run has ended.
         state: Whether the planner is idle, planning, running or stopping.
         may_spend: Whether the planner may start a run, which spends credits. If false, the page never has the button.
-        form: The values of the form; `set_form` changes some of them.
+        form: The values of the form, a dict with the fields of `FormValues`; `set_form` changes some of them.
         consent: Whether to run a plan that has risks, such as videos without a frame limit.
         column: Manifest column by whose values the page splits the price; empty for no column.
-        choices: The features, back ends (with prices) and roles that the form offers.
+        choices: The features, back ends (with prices) and roles that the form offers, from `choices_json`.
         columns: Names from which the user can choose `column`.
-        price: The price for the options in the form, or why they are invalid.
-        plan_facts: Number of rows of the plan by status, and why rows would not be sent.
-        offer: Price, spend limit, balance and command line of the plan; empty after a change of the form or a start.
-        progress: How far planning or the run has come; empty while neither is in progress.
-        chart: The credits of the run over time, with a forecast.
-        outcome: How the most recent plan or run ended: rows, credits and tables, or an error.
+        price: The price for the form's options (`price_json`, before a plan `quote_json`), or `error` if there is none.
+        plan_facts: Number of rows of the plan by status, and why rows would not be sent, from `plan_json`.
+        offer: Price, limit, balance, command of the plan (`offer_json`); empty after a change of the form or a start.
+        progress: How far planning or the run has come (`progress_json`); empty while neither is in progress.
+        chart: The credits of the run over time, with a forecast, from `BurnDown.to_json`.
+        outcome: How the run ended (`outcome_json`), or the error of planning or running (`error_json`); else empty.
     """
 
     may_spend = traitlets.Bool(default_value=True).tag(sync=True)

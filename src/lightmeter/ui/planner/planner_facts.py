@@ -40,7 +40,16 @@ class PlannerState(StrEnum):
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
-    """Return what the page shows of a plan: numbers of rows by status, and why rows would not be sent."""
+    """Return what the page shows of a plan: numbers of rows by status, and why rows would not be sent.
+
+    The keys are
+
+    - `manifest`, `name` (its file name) and `rows` (number of all rows);
+    - `counts`: a dict with `status`, `words` (text for the user) and `rows` for each status that rows have;
+    - `note`: why the balance of the account is unknown; empty if it is known;
+    - `reasons`: at most `MAX_REASONS` dicts with `status`, `reason`, `rows` and `example` (URL and error of one row);
+    - `more_reasons`: the number of further reasons.
+    """
     counts = [
         {"status": status, "words": _WORDS.get(status, _words(status)), "rows": rows}
         for status, rows in plan.counts.items()
@@ -59,6 +68,9 @@ def plan_json(plan: Plan) -> dict[str, Any]:
 def offer_json(plan: Plan, limit: SpendLimit | None, balance: int | None, command: str | None) -> dict[str, Any]:
     """Return what the page offers the user after planning: the price, the spend limit on the button, and the command.
 
+    The keys are `credits` (the limit, or None), `continues` (whether the run would be continued, not started), `price`
+    (from `range_json`), `budget` (of the plan's options), `balance` and `command`.
+
     Args:
         plan: The plan.
         limit: The maximum number of credits that a run of the plan may spend; None if there is no maximum.
@@ -76,7 +88,12 @@ def offer_json(plan: Plan, limit: SpendLimit | None, balance: int | None, comman
 
 
 def progress_json(progress: Progress) -> dict[str, Any]:
-    """Return the progress of planning or of a run as a JSON-compatible object for the page."""
+    """Return the progress of planning or of a run as a JSON-compatible object for the page.
+
+    The keys `phase`, `rows`, `rate`, `paid`, `held`, `budget`, `in_flight`, `waiting` and `notes` have the values of
+    these attributes of `progress`; `waiting` is empty instead of None. `finished`, `in_doubt` and `failed` are numbers
+    of rows. `fraction` is the fraction of rows that are finished.
+    """
     return {
         "phase": progress.phase,
         "rows": progress.rows,
@@ -117,6 +134,9 @@ def waiting_json(out: Path) -> dict[str, Any] | None:
 def outcome_json(run: Run) -> dict[str, Any]:
     """Return how a run ended, for the page: a message, credits, tables, reasons for problems, price of unsent rows.
 
+    The keys are those of `summary_json`, `reasons` and `more_reasons` as in `plan_json`, and `remaining`, from
+    `remaining_json`.
+
     Raises:
         JournalError: The folder of the run is gone.
     """
@@ -131,6 +151,10 @@ def outcome_json(run: Run) -> dict[str, Any]:
 
 def summary_json(summary: RunSummary, stopped_by: LightmeterError | None) -> dict[str, Any]:
     """Return how a run ended, for the page: a message, a hint, credits and the folder of the tables.
+
+    The keys are `mood` (`good` if the run was not stopped and no row failed or is in doubt, else empty), `message`,
+    `hint` (empty unless the run was stopped), `paid`, `held`, `budget` and `balance` (credits), `requests` (their
+    number), `seconds` (duration of the run), `in_doubt` (number of rows) and `tables` (path).
 
     Args:
         summary: Rows by status, credits, number of requests and duration of the run.
@@ -157,6 +181,7 @@ def summary_json(summary: RunSummary, stopped_by: LightmeterError | None) -> dic
 def remaining_json(summary: RunSummary, observed: PaidFrames, unsent: FrameRange) -> dict[str, Any] | None:
     """Estimate what the unsent rows of a run would cost, from the credits that the run has paid per image so far.
 
+    The keys are `rows` (number of unsent rows), `each` (credits per image or frame) and `credits` (from `range_json`).
     Return None if there are no unsent rows, or if the price per image is not known.
 
     Args:

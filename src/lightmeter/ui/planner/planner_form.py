@@ -196,6 +196,10 @@ def _union(names: Sequence[str], more: Sequence[str]) -> tuple[str, ...]:
 def choices_json(rates: RateTable, options: Options, choices: FormChoices) -> dict[str, Any]:
     """Return what the form offers, for the page: features, back ends with prices, roles that write descriptions.
 
+    The keys are `features` (names), `backends` (dicts with `name`, `local`, whether it calls no provider, and
+    `millicredits`, feature → price for an image), `embedded` (as in `choices`), `roles`, `has_question` (whether there
+    is a question, `--ask`) and `sends_frames` (whether frames are sent in place of videos).
+
     Args:
         rates: The price table.
         options: The options that the form began with.

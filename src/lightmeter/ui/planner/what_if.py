@@ -57,8 +57,16 @@ class PlannedPrices:
     def price_json(self, options: Options, ticked: Options) -> dict[str, Any]:
         """Return the price of the plan's rows for the page, with its parts by back end and the price of alternatives.
 
-        The key `sentences` says what the plan saves, and what balance and budget pay for. The key `needs_consent` lists
-        risks that the user must allow. Both lists are empty if the options in the form differ from the plan's options.
+        The keys are those of `quote_json` and
+
+        - `is_planned`: whether the options in the form are the plan's options;
+        - `sentences`: what the plan saves, and what balance and budget pay for; empty unless `is_planned`;
+        - `needs_consent`: risks that the user must allow; empty unless `is_planned`;
+        - `credits`, `pictures` (images and frames), `rows` and `affordable` (rows that the budget pays for; None
+          without a budget or a price): dicts from `range_json`;
+        - `alternatives`: dicts with `option`, `value`, `is_current` (whether the form has this value) and `credits`;
+        - `budgets`: dicts with `budget`, `is_current`, `rows` (that it pays for) and `of` (most rows to pay for);
+        - `values`: dicts with `value`, `rows`, `pictures` and `credits`, for each value of the chosen column.
 
         Args:
             options: The options in the form.
@@ -129,10 +137,11 @@ class PlannedPrices:
         }
 
     def _alternatives(self, options: Options, quote: PriceQuote) -> Iterator[dict[str, Any]]:
-        """Yield the price for each value of each option in `ALTERNATIVES`, such as `max_frames`.
+        """Yield the price for each value of each option in `ALTERNATIVES`, as for `price_json`.
 
         Only this one option is changed. All other options are as in `options`, the options in the form. `quote` is the
-        price for `options`.
+        price for `options`. Options for videos are left out if the plan has no videos. If frames are sent in place of
+        videos, nothing is yielded.
         """
         for name, values in ALTERNATIVES.items():
             if options.video == "frames" or (name in _OF_VIDEOS and not self.rows.has_videos):
@@ -146,7 +155,7 @@ class PlannedPrices:
     def _budgets(
         self, options: Options, quote: PriceQuote, rows: RowRange, *, is_estimate: bool
     ) -> Iterator[dict[str, Any]]:
-        """Yield, for each of several budgets, the number of rows that this budget pays for.
+        """Yield, for each of several budgets, the number of rows that this budget pays for, as for `price_json`.
 
         The budgets are the budget in the form, the upper end of the price, and half and twice the smaller of these two.
         Twice the smaller one is left out if it exceeds the upper end of the price.
@@ -213,7 +222,12 @@ class PlannedPrices:
 
 
 def quote_json(quote: PriceQuote) -> dict[str, Any]:
-    """Return a price quote for the page: the price of one image or frame by back end, the budget and advice."""
+    """Return a price quote for the page: the price of one image or frame by back end, the budget and advice.
+
+    The keys are `planned` (whether the price of all rows is known), `parts` (dicts with `backend`, `feature` and
+    `millicredits`), `millicredits` (the sum of `parts`), and `charged`, `budget`, `budget_status` and `advice`, as in
+    `PriceQuote`.
+    """
     return {
         "planned": quote.credits is not None,
         "parts": [

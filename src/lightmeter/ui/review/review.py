@@ -158,7 +158,8 @@ class ReviewView(ItemRequests):
     def window(self, start: Annotated[int, Field(ge=0)], count: Annotated[int, Field(le=MAX_WINDOW)]) -> dict[str, Any]:
         """Return a part of the queue: at most `count` items, from the item with the index `start` (from 0).
 
-        The result has the keys `start` and `items`. An item is a dict with its name, severities, decision and so on.
+        The result has the keys `start` and `items`. An item is a dict with `item_id`, `severities` (back end → 0 to 1),
+        `name`, `kind`, and `review`: a dict with the fields of `Review`, or None if the item is undecided.
         """
         with self._review_lock:
             queue = self._read_decisions()

@@ -13,7 +13,7 @@ from lightmeter.ui.web.web_server import WebView
 
 
 def run_views(folder: Path, *, allow_review: bool = False) -> dict[str, WebView]:
-    """Return the views of the run in `folder` by name, such as `explorer`, in the order of the navigation bar.
+    """Return name (such as `explorer`) → view of the run in `folder`, in the order of the navigation bar.
 
     Args:
         folder: The output folder of the run.
