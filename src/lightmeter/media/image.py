@@ -93,7 +93,7 @@ def read_image_info(content: bytes) -> ImageInfo:
 
 
 def read_size(head: bytes) -> tuple[int, int] | None:
-    """Return an image's width and height, after EXIF orientation, from its first bytes; None if these are too few."""
+    """Return an image's width and height in pixels, after EXIF orientation; None if its first bytes do not tell."""
     try:
         with _open_picture(head) as picture:
             return _upright_size(picture)

@@ -1,4 +1,4 @@
-"""Measures of a picture's quality, such as brightness and sharpness, that data-set tools report.
+"""Computes measures of a picture's quality, such as brightness and sharpness, that data-set tools report.
 
 The measures are defined as in CleanVision 0.3.7 (https://github.com/cleanlab/cleanvision, Apache-2.0), but the code is
 lightmeter's own. Only `differing_share` and `color_difference` have no counterpart in CleanVision. CleanVision measures

@@ -174,7 +174,10 @@ def _advise_on_missing(rates: RateTable, active: Sequence[tuple[str, str]], feat
 
 
 def _advise_on_dropping(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
-    """Return sentences that tell which (back end, feature) pairs in `active` save credits if dropped, best first."""
+    """Return sentences that tell which (back end, feature) pairs in `active` save credits if dropped.
+
+    There is a sentence for each such pair, and one for all pairs of a back end together; the most expensive come first.
+    """
     droppable: dict[str, list[tuple[str, str]]] = {}
     for backend, feature in active:
         droppable.setdefault(backend, []).append((backend, feature))

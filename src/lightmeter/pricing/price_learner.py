@@ -169,7 +169,8 @@ class PriceLearner:
     def price(self, kind: str, frames: FrameRange) -> CreditRange:
         """Return the credits that a request of `kind` (such as `image` or `video`) with `frames` pictures can cost.
 
-        Only charges of this kind count. Without one, the price comes from the price table, `prior`. The upper end is
+        Only charges of this kind count. Without one, the price comes from the price table, `prior`. If charges have
+        shown a price change, the range is then that of prices from 0 to twice the highest known price. The upper end is
         None if the number of pictures has no limit, or if neither the charges nor `prior` set one.
         """
         bounds = [(one, self._bounds(kind, one)) for one in self.roundings]

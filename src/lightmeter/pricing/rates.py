@@ -1,4 +1,4 @@
-"""Price tables: what each back end charges for each feature, and the price of a request.
+"""Reads price tables (what each back end charges for each feature), and computes the price of a request.
 
 Money is never a float. Prices are whole millicredits: 1000 millicredits are one credit, and one credit is one cent.
 Charges, reserved credits and budgets are whole credits. The price table beside this module has a date, because prices
@@ -125,7 +125,8 @@ class OwnPrices:
         prompt_block_chars: Characters of a custom prompt that the price of the feature `descriptions` includes; None
             means the number in the table.
         path: The file that holds these prices, or None. Not compared by `==`.
-        free: Whether the embedded service charges these prices, which are then all 0, and not those of its own table.
+        free: Whether the embedded service (the one in the process of a run) charges these prices, which are then all
+            0. Otherwise, it charges the prices of its own table.
     """
 
     rates: Mapping[str, Mapping[str, int]]
@@ -359,8 +360,9 @@ def whole_credits(millicredits: int) -> int:
 def least_charged_milli(per_image_milli: int, rounding: Rounding | None) -> int:
     """Return the minimum millicredits that an image or frame adds to a charge.
 
-    If `rounding` says that the service rounds up each picture, the result is whole credits, and the exact charge.
-    Otherwise, a large request may cost as little as `per_image_milli`, the price before rounding, for each picture.
+    If the service rounds up each picture, the result is `per_image_milli`, the price before rounding, rounded up to a
+    multiple of 1000; each picture costs exactly this. Otherwise, a large request may cost as little as
+    `per_image_milli` for each picture.
     """
     return whole_credits(per_image_milli) * MILLICREDITS if rounding is Rounding.IMAGE else per_image_milli
 

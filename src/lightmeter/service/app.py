@@ -184,7 +184,7 @@ def _load_usable(catalog: BackendCatalog, metrics: Metrics) -> tuple[BackendCata
 def _load(
     config: ServiceConfig, metrics: Metrics
 ) -> tuple[dict[str, AnyBackend], BackendAvailability, Backends, RateTable]:
-    """Load the back ends that the configuration names (all available ones if it names none).
+    """Load the back ends that the configuration names (all available ones if it names none), and those they build on.
 
     Back ends that call an AI provider count these calls in `metrics`.
 

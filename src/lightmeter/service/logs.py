@@ -99,7 +99,7 @@ class _JsonFormatter(logging.Formatter):
 def enable() -> None:
     """Enable the loggers of the service again.
 
-    Call it after Prefect was imported, because this disables all loggers that exist.
+    Call it after Prefect was imported: the import of Prefect disables all loggers that exist at that time.
     """
     for name in ("lightmeter.service", "lightmeter.access"):
         logging.getLogger(name).disabled = False

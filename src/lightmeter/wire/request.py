@@ -1,4 +1,4 @@
-"""JSON body of a request to analyze images or videos, used by client and service."""
+"""Pydantic model of the JSON body of a request to analyze images or videos, used by client and service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON answers of the analysis service, in the older and the newer version of its HTTP API.
+"""Pydantic models of the JSON answers of the analysis service, in the older and the newer version of its HTTP API.
 
 Fields that a class does not know are kept. Fields that an answer lacks are None or empty.
 """

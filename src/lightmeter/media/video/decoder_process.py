@@ -5,19 +5,21 @@ signal handler of the same process can stop them. Here the kernel enforces limit
 the parent kills the whole process group when time is up. The child itself loads the decoder once and opens no video, so
 no video affects the next one. If a fork is killed by a signal or exits with an error code, the child ends the same way.
 
-The protocol uses bytes and JSON, no pickle: a hostile file that takes over the fork must not reach the parent::
+The protocol uses bytes and JSON, no pickle: a hostile file that takes over the fork must not reach the parent. Each
+message of the parent is a line of JSON. Each message of the child consists of the lengths of its header and of its body
+(two big-endian uint32), the header in JSON, and the body::
 
-    parent → a line of JSON: the job        {"path", "wall_s", "cpu_s", "memory_bytes", "max_pixels"}
-    child  → metadata, or an error          and the frames' start times, then the end of the final frame, as float32
-    parent → a line of JSON: a frame        {"index", "max_side", "in_order"}
-    child  → the frame, or an error         height x width x 3 bytes
-                                            (in_order: no request for an earlier frame follows)
-    parent → a line of JSON: the end        {}
-    child  → {"ended": true}                once the fork has ended; the next job may follow
-    parent closes the pipe → the child ends
+    parent: a job               {"path", "wall_s", "cpu_s", "memory_bytes", "max_pixels"}
+    child:  metadata            header {"width", "height", "fps", "frame_count"}
+                                body: start of each frame, end of the final one, in seconds (little-endian float32)
+    parent: a frame's request   {"index", "max_side", "in_order"}
+                                (in_order: no request for an earlier frame follows)
+    child:  the frame           header {"width", "height"}, body: height x width x 3 bytes
+    parent: end of the video    {}
+    child:  the fork has ended  header {"ended": true}; the parent may send the next job
 
-Each message of the child consists of the lengths of its header and of its body (two big-endian uint32), the header in
-JSON, and the body.
+Instead of metadata or a frame, the child may report an error, with the header {"error", "reason"}. If the parent closes
+the pipe, the child ends.
 """
 
 from __future__ import annotations

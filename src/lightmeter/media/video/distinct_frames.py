@@ -38,6 +38,9 @@ async def find_distinct_frames(
 ) -> tuple[list[DistinctFrame], int]:
     """Capture frames of a video at intervals; return those that are not near-identical, and how many were captured.
 
+    The returned frames are in order of time. A frame that is near-identical to an earlier kept one is left
+    out. If more than `max_distinct` frames are kept, those that differ most are returned (`most_different`).
+
     Args:
         path: The video file.
         interval_s: Seconds between captured frames, at least 1.

@@ -1,4 +1,4 @@
-"""Differences between frames of a video: which are near-identical, and where scenes begin. No I/O.
+"""Computes how frames of a video differ: which are near-identical, and where scenes begin. No I/O.
 
 `scene_difference` is the measure of PySceneDetect's content-aware detector (`ContentDetector`, version 0.6,
 scenedetect.com/docs): the mean difference of two frames in hue, saturation and value, each from 0 to 255. A scene

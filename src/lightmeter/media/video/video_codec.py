@@ -80,7 +80,10 @@ def stated_bytes(path: Path) -> int | None:
 
 
 def _iso_boxes(file: BinaryIO) -> Iterator[tuple[bytes, int, int]]:
-    """Yield the name, position and length in bytes of each outer box of an MP4 or MOV file (ISO 14496-12)."""
+    """Yield (name, offset, length) of each outer box of an MP4 or MOV file (ISO 14496-12), at most `_MAX_BOXES`.
+
+    The offset is the start of the box in the file, and the length includes its header; both are in bytes.
+    """
     position = 0
     for _ in range(_MAX_BOXES):
         file.seek(position)

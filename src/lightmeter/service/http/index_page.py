@@ -1,4 +1,4 @@
-"""The index page at `/`: one HTML file with style and script, and a JSON index of the API for programs."""
+"""Builds the two answers at `/`: an HTML page for browsers, and a JSON index of the API for programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lightmeter.wire.response import Backends
 BLOCK: Final = re.compile(rb"<(script|style)>(.*?)</\1>", re.DOTALL)
 
 LISTED_FIELDS: Final = ("name", "model", "licence", "default", "available", "reason", "alias_of")
-"""Fields of a back end that the page shows in addition to its prices."""
+"""Fields of each back end in the list `models` of the JSON index."""
 
 
 @cache
@@ -49,9 +49,10 @@ def page() -> tuple[bytes, dict[str, str]]:
 
 
 def index(offers: Backends) -> dict[str, Any]:
-    """Return the JSON index at `/`: endpoints, and back ends with the price of each feature in credits.
+    """Return the JSON index at `/`: the endpoints, and two entries for the back ends.
 
-    `offers` is the body of GET /api/backends.
+    `backends` is name → feature → price in credits, for available back ends. `models` is a list of all back ends, with
+    the fields in `LISTED_FIELDS`. `offers` is the body of GET /api/backends.
     """
     return {
         "service": "lightmeter",

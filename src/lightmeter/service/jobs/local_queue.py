@@ -1,7 +1,7 @@
 """`LocalQueue`, the job queue of a service with an SQLite database.
 
-A service with an SQLite database runs all requests in its own process, and locks the database file. So if a request is
-in the state `running` when the service starts, the process that ran it has died.
+A service with an SQLite database runs all requests in its own process. A lock keeps other services from the database.
+So if a request is in the state `running` when the service starts, the process that ran it has died.
 
 `postgres_queue` has the job queue of services with a PostgreSQL database.
 """

@@ -1,4 +1,4 @@
-"""API keys of accounts. The database stores only their SHA-256 hashes; no key is logged."""
+"""Creates, finds and revokes API keys of accounts. The database stores only their SHA-256 hashes; no key is logged."""
 
 from __future__ import annotations
 

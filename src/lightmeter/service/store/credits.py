@@ -1,4 +1,4 @@
-"""Credits of the service's accounts, with a double-entry ledger.
+"""Computes prices, and reserves and charges the credits of the service's accounts, with a double-entry ledger.
 
 The service reserves ("holds") the maximum price before it processes a request. Afterwards it charges the actual price
 and releases the other reserved credits. If the request fails, it charges nothing. Each account has four ledger

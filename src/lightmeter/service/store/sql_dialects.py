@@ -1,4 +1,4 @@
-"""Database URLs, the interface of a transaction, and the translation of SQL, for both SQLite and PostgreSQL.
+"""Parses database URLs, defines the interface of a transaction, and translates SQL, for SQLite and PostgreSQL.
 
 Both databases accept the SQL of this service, with three exceptions: the placeholder of a parameter, the names of
 column types, and `FOR UPDATE`, which SQLite does not have. This module translates these three.

@@ -37,7 +37,8 @@ class SqliteDatabase:
 
     Args:
         database: `sqlite:///PATH`.
-        exclusive: Whether this process runs requests. If so, it locks the file, so that no other process runs requests.
+        exclusive: Whether this process runs requests. If so, it locks `PATH.lock`: no other process can then open the
+            database with `exclusive`.
 
     Raises:
         SettingsError: the file cannot be opened, has several names (hard links), was created by a newer version of

@@ -28,8 +28,8 @@ class Store:
 
     Args:
         database: `sqlite:///PATH` or `postgresql://…`.
-        exclusive: Whether this process runs requests. If so, it locks an SQLite file, so that no other process runs
-            requests.
+        exclusive: Whether this process runs requests. If so, no other process can open the same SQLite database with
+            `exclusive`; PostgreSQL ignores this argument.
         timer: Function that takes "read" or "write" and returns a context manager. Each transaction runs in the `with`
             block of this context manager, which measures its duration. None: nothing is measured.
 
