@@ -50,7 +50,7 @@ class CheckReport:
     Attributes:
         manifest: Name of the manifest.
         rows: Number of rows.
-        counts: Number of rows by status. A run would send the rows with the status `pending`, but not those with
+        counts: Status → number of rows. A run would send the rows with the status `pending`, but not those with
             `skipped` or `duplicate`.
         reasons: Why a run would not send the other rows: one object for each status and reason, with the number of
             rows.

@@ -41,7 +41,7 @@ class RunSummary:
 
     Attributes:
         rows: Number of rows planned so far. If `planning_finished` is true, these are all rows of the manifest.
-        counts: Number of rows by status; they add up to `rows`.
+        counts: Status → number of rows; the numbers add up to `rows`.
         requests: Number of POST requests that the run has sent since its first start.
         paid: Credits paid.
         held: Credits that stay reserved for requests whose charge is not known.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReasonCount:
-    """Number of rows of a plan with the same status and reason; `example` is the error message of one of them."""
+    """Number of rows of a plan with the same status and reason; `example` is the URL and error of one of them."""
 
     status: str
     reason: str

@@ -56,7 +56,7 @@ class _RowSums:
 
     Attributes:
         header: The values that describe the run as a whole.
-        counts: Number of rows by status.
+        counts: Status → number of rows.
         reasons: A dict with the fields of `ProblemReason` for each reason, most frequent first.
         learned_limit: The rate limit that the run has learned, as `AdaptiveLimiter.state` returns it; empty if unknown.
         tables: Names of the tables that have files.
