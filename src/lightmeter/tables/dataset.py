@@ -211,9 +211,9 @@ class Dataset:
         return pa.concat_tables(tables, promote_options="permissive") if tables else schema_of(table).empty_table()
 
     def lineage(self, table: str) -> dict[str, Any] | None:
-        """Return where the rows of a table's last Parquet file come from: run, manifest and options.
+        """Return where the rows of a table's last Parquet file (by name) come from, such as the run and its manifest.
 
-        Return None if the table has no file.
+        The result is `PartInfo.lineage` of this file; None if the table has no file.
         """
         parts = self.describe(table)
         return dict(parts[-1].lineage) if parts else None
@@ -232,7 +232,7 @@ def open_parts(
         staging: Folder from `Dataset.staging`.
         number: Number of the files, unique in this folder; `Dataset.publish` adds the files of a table in this order.
         schemas: Table → its schema.
-        lineage: Where the rows come from; it is stored in the footer of each file.
+        lineage: Where the rows come from (`PartInfo.lineage`); it is stored in the footer of each file.
     """
     writers: dict[str, PartWriter] = {}
     try:

@@ -47,8 +47,9 @@ class PartInfo:
         rows: Number of rows.
         groups: Number of Parquet row groups.
         size_bytes: Size of the file.
-        lineage: Where the rows come from (runs, manifest, options), as JSON values; empty if another program wrote the
-            file.
+        lineage: Where the rows come from, as JSON values; empty if another program wrote the file. The package `tables`
+            reads the keys `runs` (for the property `runs`) and `shard` (its `after` is a part of `key`). The writer may
+            add any other keys, such as `manifest` and `options`.
     """
 
     path: Path
@@ -68,7 +69,8 @@ class PartInfo:
 
         The key has two parts: the ids of the runs with rows in the file, and the request after which the file starts.
         That is the number (`submission_id` in the journal of the run) of the last request whose rows are in earlier
-        files; 0 means that there are no earlier files.
+        files; 0 means that there are no earlier files. In a file that `merge_into` wrote, it is the number of the last
+        merged file.
         """
         return frozenset(self.runs), self.lineage.get("shard", {}).get("after", 0)
 
@@ -143,7 +145,7 @@ class PartWriter:
     Args:
         path: The file to create.
         schema: Schema of all rows.
-        lineage: Where the rows come from, as JSON values to store in the footer.
+        lineage: Where the rows come from (`PartInfo.lineage`), to be stored in the footer.
 
     Attributes:
         rows: Number of rows added so far.

@@ -200,7 +200,8 @@ class Analyzer:
 
         Args:
             job: The request, prepared for analysis.
-            hold_more: Function that takes a number of additional pictures and reserves their price.
+            hold_more: Function that takes a number of additional pictures and reserves their price. If it raises
+                OutOfCredits, the answer has an error message instead of the video.
             on_video: Called for each asset (image or video of the request) that turns out to be a video.
 
         Raises:

@@ -151,7 +151,10 @@ class InferenceQueues:
         await asyncio.gather(*(queue.warm() for queue in self._queues.values()))
 
     def close(self) -> None:
-        """Cancel the waiting pictures, and stop the threads of all back ends; each finishes its current call first."""
+        """Stop the threads of all back ends; each finishes its current call first.
+
+        Pictures that wait are not analyzed: the calls of `infer` for them raise CancelledError.
+        """
         for queue in self._queues.values():
             queue.close()
 

@@ -113,6 +113,8 @@ def as_json(
 ) -> dict[str, Any]:
     """Return the JSON of an image or video in the answer: its metadata and its entries (tags, colors and so on).
 
+    It is an item of `all.assets`; `wire.response.Asset` describes most of its fields.
+
     Args:
         name: URL or file name of the image or video.
         metadata: Metadata of the image or video.

@@ -57,7 +57,7 @@ class CatalogEntry:
         name: Name of the back end in requests.
         features: Features that the back end offers, such as `tags`.
         prices: Millicredits for each image or video frame, by feature.
-        make: Function that creates the back end.
+        make: Function that creates the back end. If the back end calls a provider, it counts the calls in the argument.
         model: Model that the back end uses; empty if it declares none.
         licence: License of the model, or the provider's terms; empty if the back end declares none.
         local: Whether pictures stay on this machine.
@@ -102,7 +102,9 @@ class BackendCatalog:
         return tuple(name for name in self.available if self.entries[name].default)
 
     def rates(self, table: RateTable | None = None) -> RateTable:
-        """Return a copy of a price table, extended with the prices of all back ends.
+        """Return a copy of a price table with the prices of all back ends in this catalog, and which of them are local.
+
+        If the table already has prices of a back end, those of the catalog replace them.
 
         Args:
             table: Price table to extend; None means the table that the package `lightmeter` contains.

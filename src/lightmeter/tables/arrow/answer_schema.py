@@ -1,4 +1,7 @@
-"""Name and Arrow schema of the table that holds the answers to a user's question."""
+"""Defines the name and the Arrow schema of a table of answers.
+
+Such a table, `answers_<name>`, holds the answers to a question that the user asks about each image or video (`--ask`).
+"""
 
 from __future__ import annotations
 

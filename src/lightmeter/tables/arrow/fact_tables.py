@@ -60,7 +60,11 @@ def _key_array(name: str, values: Sequence[Any]) -> Any:
 
 
 def entry_array(kind: str, values: list[Any]) -> Any:
-    """Return a column's values as an Arrow array; `kind` is their type: `json` or one of `ARROW_TYPES` (`int32`, …)."""
+    """Return a column of `FactColumns.values` as an Arrow array.
+
+    `kind` is the type of the column: a key of `ARROW_TYPES`, such as `int32`, or `json`, whose values are JSON texts as
+    UTF-8 bytes.
+    """
     if kind == "json":
         return _json_texts(values)
     if kind == "polygon":

@@ -29,7 +29,10 @@ SELECT item_id, any_value(url) AS url, arg_max_null(frame, cosine) AS frame,
        greatest(least(max(cosine), 1), -1)::DOUBLE AS similarity
 FROM compared WHERE isfinite(cosine) GROUP BY item_id ORDER BY similarity DESC, item_id LIMIT $most
 """
-"""SQL query for the items nearest to `$item`. It leaves out vectors of other models or dimensions, and zero vectors."""
+"""SQL query for the `$most` items nearest to the item with the id `$item`, by the embeddings of the model `$model`.
+
+It leaves out vectors that differ from those of `$item` in the number of dimensions, and zero vectors.
+"""
 
 _FIND_ITEM: Final = """
 SELECT item_id, status, reason, error FROM assets WHERE item_id = $item OR url = $item

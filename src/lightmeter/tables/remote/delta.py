@@ -26,7 +26,7 @@ _PERMISSIVE: Final[dict[str, Any]] = {"promote_options": "permissive"}
 
 
 def write_delta(dataset: Dataset, place: str) -> dict[str, int]:
-    """Write each table to the Delta table `<place>/<table>`. Return the new version number of each table.
+    """Write each table to the Delta table `<place>/<table>`. Return table → its new version number.
 
     Delta has no unsigned integers: `uint8` becomes `int16`, and `uint64` becomes a decimal number.
 
@@ -70,7 +70,10 @@ def import_deltalake() -> Any:
 
 
 def signed_batches(parts: list[PartInfo]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Return the schema and all rows of `parts`, the Parquet files of a table; unsigned integers become signed."""
+    """Return the schema and all rows of `parts`, the Parquet files of a table, without unsigned integer types.
+
+    `uint8` becomes `int16`, and `uint64` becomes `decimal128(20, 0)`.
+    """
     unified = pa.unify_schemas([read_schema(part.path) for part in parts], **_PERMISSIVE)
     schema = pa.schema([field.with_type(_signed(field.type)).remove_metadata() for field in unified])
 

@@ -42,7 +42,7 @@ _CATALOG_HINT: Final = (
 
 
 def write_iceberg(dataset: Dataset, place: str) -> dict[str, int]:
-    """Write each table to the Iceberg table `<place>/<table>`. Return the new snapshot id of each table.
+    """Write each table to the Iceberg table `<place>/<table>`. Return table → id of its new snapshot.
 
     At the end, write the file `export.json`, which names these snapshots. If pyiceberg's own settings describe a
     catalog with the name `lightmeter` (PYICEBERG_CATALOG__LIGHTMETER__…), that catalog is used, else a SQLite file in

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 def remote_datasets(place: str, filesystem: Any = None) -> dict[str, ds.Dataset]:
-    """Return all tables of a remote folder as Arrow datasets, which fetch only the columns and row groups needed.
+    """Return table → its Arrow dataset, for all tables of a remote folder.
 
-    If the folder lacks a table that every run has, the dataset of that table has the right columns, but no rows.
+    A dataset fetches only the columns and row groups needed. If the folder lacks a table that every run has, the
+    dataset of that table has the right columns, but no rows.
 
     Args:
         place: Folder with `tables/<table>/*.parquet`: a URI such as `s3://bucket/prefix`, or a path on `filesystem`.

@@ -30,7 +30,7 @@ _CHUNK_BYTES: Final = 8 * 2**20
 
 
 def publish(dataset: Dataset, place: str, filesystem: Any = None) -> dict[str, str]:
-    """Copy all tables to a remote folder, `assets` last, and return table → path written.
+    """Copy all tables to a remote folder, `assets` last; return table → path of its file on the remote file system.
 
     Each table in the folder is replaced in one step.
 

@@ -47,7 +47,8 @@ _IR_VERSION: Final = 8
 class _Graph:
     """Builder of an ONNX graph that appends one node after another.
 
-    The first input of each node is the output of the node before.
+    The first input of each node is the output of the node before. `weights` maps the names in the checkpoint to arrays.
+    `last` is the name of the last node's output, and `width` is the number of its channels.
     """
 
     def __init__(self, weights: Mapping[str, NDArray[Any]]) -> None:

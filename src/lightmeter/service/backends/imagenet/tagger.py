@@ -108,7 +108,7 @@ class ImageNet(PictureBackend):
     photographs without a tag                     37 %   9 %
     photographs without a tag, scene tags aside   63 %  21 %
     wrong tags                                     2 %  17 %
-    wrong tags among the top tag of each photo     3 %     -
+    wrong tags, best tag of each photo only        3 %     -
     ============================================  ====  ====
 
     Fraction of correct tags, by score: .05-.20 11 %, .20-.40 26 %, .40-.60 42 %, .60-.80 77 %, .80-.90 71 %, .90-.95 89

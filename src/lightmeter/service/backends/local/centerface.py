@@ -193,7 +193,8 @@ class CenterFace(PictureBackend):
     def _second_pass_score(self, whole: Image.Image, box: Floats) -> float:
         """Return the score, 0 to 1, of the candidate face `box` in an enlarged crop of the picture `whole` around it.
 
-        Return 0 if the network finds no face at the center of the crop.
+        `box` is left, top, right, bottom, in pixels of `whole`. Return 0 if the network finds no face at the center of
+        the crop.
         """
         left, top, right, bottom = (float(edge) for edge in box)
         middle_x, middle_y, half_side = (left + right) / 2, (top + bottom) / 2, max(right - left, bottom - top)

@@ -165,6 +165,8 @@ class _LineRecognizer:
     Of the two readings, the one with the higher score is returned. A classifier network finds the lines that may be
     upside down. It does not decide alone, because it took two of 50 upright lines for upside down. The classifier
     compresses long lines, so it checks each line twice: whole, and cropped to the middle.
+
+    `classifier` is a `TextClassifier` of `rapidocr`, `recognizer` a `TextRecognizer`.
     """
 
     def __init__(self, classifier: Any, recognizer: Any) -> None:

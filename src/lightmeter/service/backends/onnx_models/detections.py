@@ -188,8 +188,9 @@ def _ssd(outputs: ModelOutputs, *, order: tuple[int, ...], size: tuple[int, int]
 
 
 def _score_distance_pairs(outputs: ModelOutputs, classes: int) -> list[tuple[NDArray[Any], NDArray[Any]]] | None:
-    """Return a pair (class scores, side distances) for each output grid of a NanoDet detector, finest grid first.
+    """Return a pair of arrays for each output grid of a NanoDet detector, finest grid first.
 
+    The first array has the class scores, `[1, n, C]`, the second the likelihoods of the distances, `[1, n, 4*(R+1)]`.
     Return None if the outputs do not have the format of NanoDet. `outputs` are all outputs of a detector for one
     picture; `classes` is the number of class names.
     """

@@ -98,7 +98,7 @@ def _convert(answer: dict[str, Any], field: str, kind: type[T]) -> list[T]:
 
 
 def read_labels(answer: dict[str, Any], picture: EncodedPicture, source: str) -> dict[str, list[Tag]]:  # noqa: ARG001
-    """Return the tags in a decoded answer of DetectLabels: tag name → the tags with this name.
+    """Return the tags in a decoded answer of DetectLabels, as `to_tags` does: tag name → list of one `Tag`.
 
     `source` is the name of the back end, which becomes the `source` of each tag. `picture` is not used.
 
