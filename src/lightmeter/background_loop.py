@@ -35,7 +35,10 @@ class BackgroundLoop:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the background loop; return its result. On Ctrl-C, cancel it and await its end."""
+        """Run a coroutine in the background loop; return its result.
+
+        On Ctrl-C, cancel the coroutine and raise KeyboardInterrupt; the coroutine may end later, in the background.
+        """
         future = self.start(coroutine)
         try:
             return future.result()
@@ -51,7 +54,7 @@ class BackgroundLoop:
         return await asyncio.wrap_future(self.start(coroutine))
 
     def close(self) -> None:
-        """Stop the loop and wait for its thread, at most 10 s; idempotent."""
+        """Stop the loop, even if coroutines still run in it; wait for its thread, at most 10 s; idempotent."""
         with suppress(RuntimeError):  # the loop is closed
             self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(timeout=10)

@@ -10,7 +10,7 @@ from lightmeter.ask.question import Ask
 from lightmeter.pricing.rates import OwnPrices
 
 DuplicateRule: TypeAlias = Literal["exact", "near", "off"]
-"""Which rows share the answer of an earlier row; `PlanOptions` describes the values."""
+"""Which rows share the answer of an earlier row; `CheckOptions` describes the values."""
 
 
 TableFormat: TypeAlias = Literal["parquet", "delta", "iceberg"]
@@ -122,7 +122,7 @@ class PlanOptions(ResumeOptions, CheckOptions, total=False):
         features: Features to analyze; empty means all but `embeddings`. With `ask`, `descriptions` is among them.
         backends: Back ends to use; empty means the defaults of the service.
         role: Persona that writes descriptions, such as `critic`.
-        language: Language of descriptions.
+        language: Language of descriptions, by its English name, such as `German`.
         prompt: The user's own prompt for descriptions.
         ask: The user's own question with a JSON schema: a file or its content. It is sent as the prompt; the answers
             become a table.

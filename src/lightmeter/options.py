@@ -68,7 +68,7 @@ STRATIFIED: Final = "stratified:"
 """Prefix of the value of `sample` that names a column of the manifest."""
 
 DEFAULT_SCREEN_AUDIT: Final = 0.02
-"""Size of the random sample of rejected rows that is analyzed by the paid service, as a share of these rows, 0 to 1."""
+"""Share, 0 to 1, of the rows that a screen rejects: so many of them, chosen at random, are sent to the paid service."""
 
 
 def _names(value: Any) -> Any:

@@ -4,8 +4,8 @@ A *change* is a function `f(connection)` that writes. `GroupCommitWriter` has on
 queued changes, runs each in its own savepoint inside one transaction, and commits once: a commit needs a disk flush.
 
 A change whose class has a static method `apply_all(db, changes)` is applied in one call together with all queued
-changes of that class, because each SQL call has a fixed cost. Such changes run after the other queued changes. If
-`apply_all` fails, each of its changes is tried alone.
+changes of that class, because each SQL call has a fixed cost. The method returns the result of each change, in order.
+Such changes run after the other queued changes. If `apply_all` fails, each of its changes is tried alone.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class AssetFingerprint:
         identity: Canonical URL; None for a local file, because a path does not identify the content.
         content_sha256: SHA-256 of the asset's content, in hexadecimal.
         size_bytes: Size of the asset's content in bytes, as the server of the URL reports it.
-        etag: HTTP entity tag (`ETag`) of the asset's content, as the server of the URL reports it.
+        etag: HTTP entity tag (`ETag`) that the server of the URL reports; `Last-Modified` if it reports no tag.
     """
 
     identity: str | None

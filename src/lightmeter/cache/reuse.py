@@ -213,7 +213,7 @@ def _to_cached(rows: Sequence[SettledAsset], ask: Ask | None) -> tuple[CachedAns
 
 
 def has_errors(raw: bytes) -> bool:
-    """Whether an answer is invalid JSON, has no results, or lists errors in `all`. `raw` is the uncompressed JSON."""
+    """Whether an answer (`raw`, uncompressed JSON) is invalid JSON, has no results, or lists errors in its results."""
     results = WireAnswer(parse_object_strict(raw) or {}).results
     return not results or bool(results.get("errors"))
 

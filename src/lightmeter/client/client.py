@@ -252,7 +252,7 @@ class Client:
         """Poll for the results of an accepted request until they come; return them, or raise if the request failed.
 
         A failed poll is repeated, because polls are free. `schedule` tells how long to wait before each poll, and after
-        how long to give up.
+        how long to give up: then OutcomeUnknown is raised.
         """
         start, polls, pause_s = self._clock.monotonic(), 0, 0.0
         while (age_s := self._clock.monotonic() - start) < schedule.deadline_s:

@@ -70,7 +70,9 @@ class PollSchedule:
         self._completions: dict[tuple[str, int], deque[float]] = {}
 
     def next_delay(self, polls_done: int, age_s: float, kind: str = "", size: int = 1) -> float:
-        """Return the seconds to wait before the next poll; 0 if the request is older than the deadline.
+        """Return the seconds to wait before the next poll, which comes at the deadline at the latest.
+
+        After the deadline, return 0; the caller must compare the age with `deadline_s` to know when to give up.
 
         Args:
             polls_done: Polls of this request so far, 0 before the first.

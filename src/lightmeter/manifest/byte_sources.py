@@ -60,7 +60,7 @@ class Location:
 
     @property
     def uri_path(self) -> str:
-        """The URI without its options (`?region=…`)."""
+        """The URI without its options (`?region=…`); read it only if `is_remote` is true."""
         return self.text.partition("?")[0]
 
     @property

@@ -79,7 +79,7 @@ def tar_rows(archive: str, shown: str) -> Iterator[RawRow]:
 
     Args:
         archive: Absolute path or URI of the tar.
-        shown: Name of the tar in the rows.
+        shown: Name of the tar, with which the cell `path` of each row begins.
     """
     try:
         with open_archive(archive) as (stream, size_bytes):

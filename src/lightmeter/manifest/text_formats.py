@@ -176,7 +176,7 @@ def _header_error(lines: LineReader, first: str, delimiters: tuple[str, ...], op
 
 
 def _header(records: RecordReader, lines: LineReader, options: ReadOptions) -> list[str]:
-    """Read and return the column names of a CSV file; if the third column has no name, it is called `column_3`.
+    """Read and return the column names of a CSV file; a column without a name is named by its place: `column_3`.
 
     Args:
         records: The records of the file; none of them has been read.

@@ -71,8 +71,9 @@ def build_proof(
 ) -> tuple[dict[str, Any], list[SubmissionResolution]]:
     """Prove, from account balances before and after requests, which requests without an answer were charged.
 
-    Return (the proof as a JSON document, the decisions to record). A request was charged, or was not charged, or is
-    given up: its charge stays unknown.
+    Return (the proof as a JSON document, the decisions to record). The document has the balances (`opening`,
+    `readings`), the comparison (`expected`, `missing`), and what is proven about each request (`verdicts`). A decision
+    says that a request was charged, or was not charged, or is given up: its charge stays unknown.
 
     Args:
         opening: The balance before the first of the requests.
@@ -121,7 +122,7 @@ def unprovable_document(
     """Return a JSON document that says why the account balance proves nothing about requests without an answer.
 
     A proof needs an earlier balance to compare with, and there is none. The document has the same fields as a document
-    from `build_proof`.
+    from `build_proof`, but its `verdicts` name only the request, the decision and the reason.
 
     Args:
         reading: The balance of the account.
@@ -170,14 +171,14 @@ def _resolutions(result: Reconciliation, by_id: dict[int, WindowSubmission]) -> 
 
 
 def _split_charge(total: int | None, holds: dict[int, int]) -> dict[int, int]:
-    """Split `total` credits over requests. Return request id → credits.
+    """Split `total` credits over requests. Return submission id → credits.
 
     Each request gets at least 1 credit and at most the credits reserved for it. If `total` is None, each request gets
     all credits reserved for it.
 
     Args:
         total: Credits to split, or None.
-        holds: Request id → credits reserved for the request.
+        holds: Submission id → credits reserved for the request.
     """
     if total is None:
         return holds

@@ -36,7 +36,7 @@ class SpendReading:
         forecast: Credits that the run is expected to have spent at its end. This is the sum of `paid`, `held`, and the
             average cost so far of an image or frame times the number of images and frames not sent yet. None while
             there is no charge to compute the average from.
-        counts: Number of manifest rows in each status.
+        counts: Status of a row, such as `ok` or `pending` → number of manifest rows with it.
     """
 
     paid: int

@@ -81,7 +81,8 @@ class Statement:
         cost_breakdown: Credits paid by back end and feature.
         in_doubt: Totals of three kinds of requests: without an answer; failed, with an answer that names no charge;
             charged, but with a lost answer.
-        proofs: What account balances prove about requests without an answer, as JSON documents, oldest first.
+        proofs: What account balances prove about requests without an answer, as JSON documents of `build_proof`, oldest
+            first.
         notes: Notes that the run has shown to the user, a sentence each.
         retries: Rows whose answer to the user's question (`--ask`) was not valid, and the cost of asking again about
             them. `paid` includes this cost.

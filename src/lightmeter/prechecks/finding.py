@@ -10,7 +10,7 @@ from lightmeter.media.media_info import MediaKind
 from lightmeter.media.video.distinct_frames import DistinctFrame
 
 Severity: TypeAlias = Literal["info", "warning", "error"]
-"""`error`: no service can use the row, so runs skip it. `warning`: possibly a problem. `info`: a fact."""
+"""`error`: the row cannot or must not be analyzed, so runs skip it. `warning`: possibly a problem. `info`: a fact."""
 
 CheckName: TypeAlias = Literal[
     "manifest",
@@ -50,7 +50,7 @@ class Finding:
         severity: `info`, `warning` or `error`.
         message: One sentence for the user.
         value: Number that the message is about (an HTTP status, bytes, pixels or a fraction); None if there is none.
-        facts: Further details, as name → JSON value.
+        facts: Further details, as name → JSON value; each check has other names.
     """
 
     check: CheckName

@@ -71,7 +71,8 @@ async def send_with_retries(
     Args:
         host: The limit on requests to the host; the caller is inside `host.slot()`.
         request: Sends the request.
-        slots: Semaphore that limits requests to all hosts together; it is released during a pause.
+        slots: Semaphore that limits requests to all hosts together. It is acquired here for each try, so the caller
+            must not hold it.
         timed: Whether a slow response lowers the limit of the host; false for downloads of very different lengths.
 
     Raises:
@@ -113,7 +114,7 @@ class RobotsFiles:
 
     Args:
         prober: The HTTP client.
-        slots: Semaphore that limits requests to all hosts together.
+        slots: Semaphore that limits requests to all hosts together. It is acquired here for each request.
     """
 
     def __init__(self, prober: UrlProber, slots: asyncio.Semaphore) -> None:

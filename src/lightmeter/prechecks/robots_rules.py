@@ -44,7 +44,8 @@ class RobotsPolicy:
 
     Attributes:
         mode: Whether an opt-out is ignored, a warning, or an error because of which a run skips the row.
-        reads_robots_txt: Whether each host's robots.txt is read, in addition to the header `X-Robots-Tag`.
+        reads_robots_txt: Whether each host's robots.txt is read, in addition to the header `X-Robots-Tag`. It is never
+            read in mode `ignore`.
     """
 
     mode: RobotsMode = "warn"

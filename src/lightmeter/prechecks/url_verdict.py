@@ -1,7 +1,8 @@
 """Judges a manifest row by the HTTP response for its URL: defines the response and finds problems. No I/O.
 
-Runs skip rows with an error. So an error is reported only for URLs that no service can use: the URL is gone, or its
-content is neither image nor video. A failure that this machine may cause (network, address, timeout) is a warning.
+Runs skip rows with an error. So an error is reported only for URLs that no service can use (the URL is gone, or its
+content is empty, or neither image nor video), and in the mode `respect` for hosts that opt out of use by AI. A failure
+that this machine may cause (network, address, timeout) is a warning.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class ProbeResponse:
         size_bytes: Length of the whole content; None if the server does not send it.
         final_url: URL after redirects.
         head: First bytes of the content.
-        content_was_read: Whether `head` was read; false for an error status or an undecodable `Content-Encoding`.
+        content_was_read: Whether `head` was read; false for an error status, an undecodable `Content-Encoding`, or a
+            download whose `Content-Length` is too long.
         is_whole: Whether `head` is certainly the whole content.
         broke_off: Whether the transfer broke off after `head`.
         sha256: SHA-256 of the whole content in hexadecimal digits; None if the content was not read to its end.
