@@ -37,16 +37,23 @@ class BackgroundLoop:
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the background loop; return its result.
 
-        On Ctrl-C, cancel the coroutine and raise KeyboardInterrupt; the coroutine may end later, in the background.
+        On Ctrl-C, cancel the coroutine, wait until it has ended, and raise KeyboardInterrupt. A run of lightmeter first
+        stores the answers to the requests that it has sent. A second Ctrl-C ends the wait.
         """
-        future = self.start(coroutine)
+        ended = threading.Event()
+
+        async def await_end() -> T:
+            try:
+                return await coroutine
+            finally:
+                ended.set()
+
+        future = self.start(await_end())
         try:
             return future.result()
         except KeyboardInterrupt:
-            future.cancel()
-            done = threading.Event()
-            future.add_done_callback(lambda _: done.set())
-            done.wait(timeout=30)
+            future.cancel()  # the future counts as done at once, while the coroutine still cleans up
+            ended.wait()
             raise
 
     async def call(self, coroutine: Coroutine[Any, Any, T]) -> T:

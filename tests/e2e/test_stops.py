@@ -28,6 +28,18 @@ ANSWERED = 10
 """Rows that can be answered before the pictures of the others are released."""
 
 
+SCRIPT = """
+import sys
+import lightmeter as lm
+
+async def main():
+    plan = await lm.plan(sys.argv[1], features=["colors"], batch_size=1, precheck=False, budget=100, max_concurrency=2)
+    return await lm.run(plan, out=sys.argv[2])
+
+lm.sync(main())
+"""
+
+
 class _Pictures(BaseHTTPRequestHandler):
     """Serves a picture for each number; those from `ANSWERED` on only after the event `released`."""
 
@@ -144,6 +156,27 @@ def test_a_signal_drains_the_run_and_prints_how_to_resume(command, environment, 
     assert lm.open(tmp_path / "out").sql("SELECT count(*) AS n FROM assets WHERE status = 'ok'")["n"][0] == ok
     assert command("resume", tmp_path / "out", "--json").json["ok"] == ROWS
     assert stdout
+
+
+def test_ctrl_c_in_a_script_stores_the_answers_of_sent_requests(environment, manifest, released, tmp_path):
+    """A script that is interrupted in `lm.sync(lm.run(…))` ends only when all sent requests are answered and stored."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    process = subprocess.Popen(
+        [sys.executable, tmp_path / "script.py", manifest, tmp_path / "out"],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for_rows(tmp_path / "out", ANSWERED, process)
+    process.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(timeout=1)
+    released.set()
+    _, err = process.communicate(timeout=60)
+    assert "KeyboardInterrupt" in err
+    with open_read_only(tmp_path / "out") as db:
+        assert [state for (state,) in db.execute("SELECT DISTINCT state FROM submissions")] == ["settled"]
+    assert ANSWERED < len(answered(tmp_path / "out")) < ROWS
 
 
 @pytest.mark.sweep  # daily: tests/engine/test_budgets.py and tests/e2e/kills/test_budgets.py

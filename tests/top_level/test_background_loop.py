@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 
 import pytest
@@ -45,6 +46,23 @@ def test_errors_reach_the_caller():
 
     with pytest.raises(lm.LightmeterError, match="no"):
         lm.sync(breaks())
+
+
+def test_ctrl_c_waits_for_the_end_of_the_coroutine():
+    """On Ctrl-C, `sync` raises KeyboardInterrupt only after the coroutine has cleaned up."""
+    steps = []
+
+    async def cleans_up() -> None:
+        try:
+            threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.1)
+            steps.append("cleaned up")
+
+    with pytest.raises(KeyboardInterrupt):
+        lm.sync(cleans_up())
+    assert steps == ["cleaned up"]
 
 
 async def test_a_separate_background_loop_is_awaited_and_closed():
