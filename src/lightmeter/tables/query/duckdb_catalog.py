@@ -52,7 +52,9 @@ def write_catalog(out: Path) -> None:
         with duckdb.connect(temporary) as connection:
             folder = str(out.absolute()).replace("'", "''")
             connection.execute(f"SET file_search_path = '{folder}'")  # of this connection only
+            connection.begin()  # otherwise DuckDB commits and flushes each view by itself
             connection.execute(views)
+            connection.commit()
         with atomic.atomic_replace(out / CATALOG) as target:
             temporary.replace(target)
     except duckdb.Error as error:  # also raised for a disk that is full or broken
