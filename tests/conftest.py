@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gc
 import os
+from collections.abc import Generator
 from pathlib import Path
 from zlib import crc32
 
@@ -51,10 +52,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if id(item) not in left]
 
 
-def pytest_collection_finish() -> None:
-    """The garbage collector leaves out what the collection of the tests has loaded, as it lives until the end."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """The garbage collector leaves out what the collection of the tests loads, as it lives until the end."""
+    gc.disable()
+    result = yield
     gc.collect()
     gc.freeze()
+    gc.enable()
+    return result
 
 
 def pytest_unconfigure() -> None:
