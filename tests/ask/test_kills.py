@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
-import sys
 from collections import Counter
 
 import pytest
@@ -35,26 +33,17 @@ class BlockingDescriber(Describer):
 
 
 @pytest.fixture
-def start(environment, tmp_path):
-    """Return a function that starts a lightmeter command in this folder."""
-
-    async def start(*arguments):
-        own = {"LIGHTMETER_API_KEY": "key", "LIGHTMETER_CHARGES_FINAL_S": "0"}
-        return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "lightmeter", *map(str, arguments), "--json"),
-            env={**environment, **own},
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-
-    return start
+def start(fork_server):
+    """Return a function that starts a lightmeter command."""
+    own = {"LIGHTMETER_API_KEY": "key", "LIGHTMETER_CHARGES_FINAL_S": "0"}
+    return lambda *arguments: fork_server.start(*arguments, "--json", env=own)
 
 
-async def started(start, base_url, folder, *more):
+def started(start, base_url, folder, *more):
     """Start a run with a question in another process."""
     (folder / "urls.txt").write_text("".join(f"http://pictures.example/{row}.jpg\n" for row in range(ROWS)))
     (folder / "product.json").write_text(json.dumps(QUESTION))
-    return await start(
+    return start(
         *("run", folder / "urls.txt", "--out", folder / "out", "--yes", "--no-precheck", *more),
         *("--ask", folder / "product.json", "--base-url", base_url),
         *("--features", "descriptions", "--backends", "gemini"),
@@ -63,12 +52,12 @@ async def started(start, base_url, folder, *more):
 
 async def killed(start, service, base_url, folder, *more):
     """Start a run, kill it once all repeated questions were sent, and return the output folder."""
-    process = await started(start, base_url, folder, *more)
+    process = started(start, base_url, folder, *more)
     while len(service.second) < 1 + AT_ONCE:
         service.arrived.clear()
         await asyncio.wait_for(service.arrived.wait(), 60)
-    os.kill(process.pid, signal.SIGKILL)
-    await process.wait()
+    process.signal(signal.SIGKILL)
+    await asyncio.to_thread(process.wait)
     return folder / "out"
 
 
@@ -116,11 +105,10 @@ async def test_ctrl_c_during_repeated_questions_is_resumable(start, tmp_path):
 
     service.fetch = slow
     async with serving(service) as base_url:
-        process = await started(start, base_url, tmp_path, "--careful")
+        process = started(start, base_url, tmp_path, "--careful")
         await asyncio.wait_for(second_question.wait(), 60)
-        process.send_signal(signal.SIGINT)
-        await process.wait()
-        assert process.returncode == 130
+        process.signal(signal.SIGINT)
+        assert (await asyncio.to_thread(process.wait)).code == 130
         assert len(service.second) < ROWS
         run = await lm.resume(tmp_path / "out", careful=False)
     assert set(Counter(post.urls[0] for post in service.second).values()) == {1}

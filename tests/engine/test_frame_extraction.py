@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
-from asyncio.subprocess import DEVNULL
 from contextlib import nullcontext
 
 import numpy as np
@@ -18,6 +16,7 @@ from lightmeter.media.image import load_rgb
 from lightmeter.testing import tiny_jpeg, tiny_video
 from lightmeter.wire.constants import MAX_FILE_BYTES
 from tests.conftest import DATA
+from tests.e2e.kills.processes import KILLED, settings_of_the_test
 from tests.engine.hostile import Hostile, listening
 from tests.sweeps import sweep
 
@@ -237,24 +236,22 @@ async def test_the_embedded_service_answers_frames_as_those_of_the_whole_video(t
 
 
 @pytest.mark.parametrize(("post", "charged"), [(2, False), sweep(3, True)])
-async def test_a_killed_run_pays_no_frame_twice(tmp_path, video, charges_at_once, post, charged):
+async def test_a_killed_run_pays_no_frame_twice(fork_server, tmp_path, video, charges_at_once, post, charged):
     """A process is killed during a request, before or after the charge: resumed, it pays for each frame once."""
     process = None
 
     def script(number, _):
         if number != post:
             return "fine"
-        process.kill()
+        process.signal(signal.SIGKILL)
         return "charge and drop" if charged else "drop"
 
     hostile = Hostile(script)
     async with listening(hostile) as base_url:
         options = ["--features", "tags", "--backends", "clarifai", "--video", "frames", "--max-frames", "60", "--yes"]
-        command = ["-m", "lightmeter", "run", _manifest(tmp_path, [video]), "--out", tmp_path / "out", "--careful"]
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, *map(str, command), *options, "--base-url", base_url, stdout=DEVNULL, stderr=DEVNULL
-        )
-        assert await process.wait() == -signal.SIGKILL
+        command = ["run", _manifest(tmp_path, [video]), "--out", tmp_path / "out", "--careful", "--base-url", base_url]
+        process = fork_server.start(*command, *options, env=settings_of_the_test())
+        assert (await asyncio.to_thread(process.wait)).code == KILLED
         run = await lm.resume(tmp_path / "out", base_url=base_url, sole_spender=True)
     names = [f"row0-frame{frame}.jpg" for frame in (0, 2, 5)]
     assert sorted(hostile.charged) == names

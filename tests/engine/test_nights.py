@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sys
+import signal
 from contextlib import closing
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from lightmeter import sqlite
 from lightmeter.api.runs import stream_run
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.header import archived_runs
+from tests.e2e.kills.processes import settings_of_the_test
 from tests.engine.hostile import Hostile, listening
 from tests.sweeps import sweep
 
@@ -145,14 +146,14 @@ async def test_an_accepted_request_of_the_night_before_is_collected(night, servi
 
 
 @pytest.mark.parametrize("charged", [sweep(False), True])
-async def test_what_a_killed_night_left_is_proven_by_its_own_balances(night, service, tmp_path, charged):
+async def test_what_a_killed_night_left_is_proven_by_its_own_balances(fork_server, night, service, tmp_path, charged):
     """The next night reads the balance for the journal of the killed one: its row is sent, or was paid and lost."""
     killed = asyncio.Event()
 
     def kill(_: int, body: dict[str, object]) -> str:
         if "2.jpg" not in str(body):
             return "answer"
-        process.kill()
+        process.signal(signal.SIGKILL)
         killed.set()
         return "charge and drop" if charged else "drop"
 
@@ -160,11 +161,9 @@ async def test_what_a_killed_night_left_is_proven_by_its_own_balances(night, ser
     manifest = tmp_path / "manifest.txt"
     manifest.write_text("\n".join(urls(0, 1, 2)))
     options = "--features tags --backends clarifai --batch-size 1 --max-concurrency 1 --no-precheck --sole-spender"
-    command = ["-m", "lightmeter", "run", str(manifest), "--out", str(tmp_path / "out"), "--yes", *options.split()]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, *command, "--base-url", service.base_url, stdout=asyncio.subprocess.DEVNULL
-    )
-    await process.wait()
+    command = ["run", manifest, "--out", tmp_path / "out", "--yes", *options.split(), "--base-url", service.base_url]
+    process = fork_server.start(*command, env=settings_of_the_test())
+    await asyncio.to_thread(process.wait)
     assert killed.is_set()
     service.script = lambda *_: "answer"
     run = await night(urls(0, 1, 2, 3), batch_size=1, sole_spender=True)

@@ -21,7 +21,7 @@ from lightmeter.journal.queries.items import count_by_status
 from lightmeter.journal.store import open_read_only
 from lightmeter.journal.watermark import watermark_path
 from lightmeter.settings import read_settings
-from tests.e2e.kills.processes import KILLED, ForkServer
+from tests.e2e.kills.processes import KILLED, ForkServer, settings_of_the_test
 from tests.engine.hostile import Hostile, listening
 from tests.sweeps import sweep
 
@@ -47,11 +47,6 @@ async def plan_of(base_url: str, rows: int = ROWS, **options):
 async def part_of_a_run(base_url: str, out: Path, budget: int, **options):
     """Return a run that is stopped by its budget."""
     return await lm.run(await plan_of(base_url, budget=budget, **options), out)
-
-
-def settings_of_the_test() -> dict[str, str]:
-    """Return the variables that this test has set, for a command."""
-    return {name: value for name, value in os.environ.items() if name.startswith("LIGHTMETER_")}
 
 
 async def killed_run(fork_server: ForkServer, base_url: str, out: Path, at_least: int, service: Slow) -> None:

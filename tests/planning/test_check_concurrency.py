@@ -1,7 +1,7 @@
 """Planning checks many rows at once, each host within its limit, and continues after it was killed."""
 
 import asyncio
-import sys
+import signal
 from contextlib import asynccontextmanager, suppress
 
 import pytest
@@ -13,6 +13,7 @@ from lightmeter.journal.thumbnails import THUMBNAILS_NAME
 from lightmeter.settings import read_settings
 from lightmeter.sqlite import Error, open_read_only
 from lightmeter.testing import tiny_jpeg
+from tests.e2e.kills.processes import settings_of_the_test
 
 DEADLINE_S = 60
 
@@ -110,17 +111,16 @@ def rows_on_disk(folder):
     return 0
 
 
-async def test_killed_plan_continues(tmp_path):
+async def test_killed_plan_continues(fork_server, tmp_path):
     """A plan that is made again after `kill -9` checks only the rows that it had not checked."""
     async with asyncio.timeout(DEADLINE_S), host() as (pictures, url):
         (tmp_path / "m.csv").write_text("url\n" + "".join(f"{url}/{row}.jpg\n" for row in range(100)))
         pictures.on_request = lambda: pictures.free.clear() if len(pictures.paths) == 60 else None
-        command = [sys.executable, "-m", "lightmeter", "plan", str(tmp_path / "m.csv"), "--features", "colors"]
-        process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
+        process = fork_server.start("plan", tmp_path / "m.csv", "--features", "colors", env=settings_of_the_test())
         while (row_count := rows_on_disk(tmp_path)) < 30:  # noqa: ASYNC110 (another process writes them)
             await asyncio.sleep(0.05)
-        process.kill()
-        await process.wait()
+        process.signal(signal.SIGKILL)
+        await asyncio.to_thread(process.wait)
         pictures.on_request, before = lambda: None, len(pictures.paths)
         pictures.free.set()
         plan = await lm.plan(tmp_path / "m.csv", features=["colors"])

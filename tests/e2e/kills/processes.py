@@ -233,6 +233,11 @@ class ForkServer:
             self._process.wait()
 
 
+def settings_of_the_test() -> dict[str, str]:
+    """Return the variables of lightmeter that the test has set, for a command."""
+    return {name: value for name, value in os.environ.items() if name.startswith("LIGHTMETER_")}
+
+
 def strace_works(folder: Path) -> bool:
     """Return whether this machine has strace and allows it to attach to a process."""
     if shutil.which("strace") is None or not Path("/proc/self/status").exists():
