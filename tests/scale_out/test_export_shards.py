@@ -43,7 +43,7 @@ def run_on(dask, out: Path, change=lambda function: function) -> dict[str, int]:
         return export_tables(
             out,
             whole=True,
-            processes=max(2, cluster.workers),  # a worker that another test killed may still be starting
+            processes=max(2, cluster.parallel_shards),  # a worker that another test killed may still be starting
             map_shards=lambda function, shards: cluster.map(change(function), shards),
         )
 

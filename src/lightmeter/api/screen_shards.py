@@ -21,7 +21,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lightmeter.api.run_result import Run
-from lightmeter.api.run_steps import StartLimits, stream_folder
+from lightmeter.api.run_steps import StartArguments, stream_folder
 from lightmeter.cache.reuse import has_errors
 from lightmeter.clock import SystemClock
 from lightmeter.journal.commands.plan_rows import CachedAnswer, CachedRow, apply_cached_rows
@@ -89,7 +89,7 @@ def analyze_shard(shard: ScreenShard) -> ScreenShard:
 
 async def _analyze(folder: Path, settings: Settings) -> None:
     options = read_run_header(folder).options
-    async with aclosing(stream_folder(folder, options, StartLimits(tables=False), None, settings)) as steps:
+    async with aclosing(stream_folder(folder, options, StartArguments(tables=False), None, settings)) as steps:
         async for step in steps:
             if isinstance(step, Run) and step.stopped_by is not None:
                 raise step.stopped_by

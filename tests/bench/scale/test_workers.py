@@ -76,7 +76,7 @@ class Timer:
 
     def __init__(self, executor: ShardExecutor) -> None:
         self.executor = executor
-        self.workers = executor.workers
+        self.parallel_shards = executor.parallel_shards
         self.seconds = self.busy_s = 0.0
 
     def map(self, function: Any, shards: Any) -> Iterator[Any]:
@@ -90,7 +90,7 @@ class Timer:
     @property
     def orchestration(self) -> float:
         """Share of the workers' time that was not spent inside of shards."""
-        return 1 - self.busy_s / (self.seconds * self.workers)
+        return 1 - self.busy_s / (self.seconds * self.parallel_shards)
 
 
 def compared(engine: str, what: str, work: Any) -> None:
