@@ -164,7 +164,7 @@ async def analyze(  # noqa: PLR0913, PLR0917 (each is a field of Prefect's form)
         async with sending_rows as sender:
             await follow_shards(sender, name)
             stopped_by = await sender.outcome()
-        return await _finish(Run(folder, stopped_by), name, before, whole=stream, with_report=report)
+        return await _finish(Run(folder, stopped_by), name, before, rewrite_all=stream, with_report=report)
     except LightmeterError as error:
         state = failed_state(error, NOT_PLANNED if before is None else None)
         return emit_failure(out, state, Spent() if before is None else before.spent_since(folder))
@@ -186,7 +186,7 @@ def _must_be_streamable(manifest: str, options: AnalyzeOptions, settings: Settin
 
 
 async def _finish(
-    run: Run, name: str, before: RunTotals, *, whole: bool, with_report: bool
+    run: Run, name: str, before: RunTotals, *, rewrite_all: bool, with_report: bool
 ) -> dict[str, Any] | State[Any]:
     """Write the tables, the artifacts and the report of a run; return its summary, or the failed state of the flow run.
 
@@ -194,10 +194,10 @@ async def _finish(
         run: The run, which has ended.
         name: Name of the manifest.
         before: What the run had spent before this flow run.
-        whole: Whether to write all tables anew. False only adds new rows where that is enough.
+        rewrite_all: Whether to write all tables anew. False only adds new rows where that is enough.
         with_report: Whether to write the report.
     """
-    tables = await asyncio.to_thread(write_tables, run.folder, whole=whole)
+    tables = await asyncio.to_thread(write_tables, run.folder, rewrite_all=rewrite_all)
     spent_by_flow_run = before.spent_since(run.folder)
     await show_results(run, name, tables, spent_by_flow_run)
     if with_report:

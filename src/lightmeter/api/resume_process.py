@@ -137,7 +137,7 @@ async def _send(request: dict[str, Any]) -> LightmeterError | None:
             if latest is not None:
                 _print(await asyncio.to_thread(_progress_line, shards, latest, None))
             if stop.is_set():
-                await asyncio.to_thread(export_tables, step.folder, whole=request["source"] is not None)
+                await asyncio.to_thread(export_tables, step.folder, rewrite_all=request["source"] is not None)
             return step.stopped_by
     raise AssertionError("a run ends with a run")
 

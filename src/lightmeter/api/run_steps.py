@@ -93,7 +93,7 @@ async def stream_folder(
                 run_id = read_run_header(folder).run_id
                 if arguments.tables:
                     with telemetry.span("lightmeter.export", {"lightmeter.run_id": run_id}) as span:
-                        rows = await asyncio.to_thread(export_tables, folder, whole=arguments.is_planning)
+                        rows = await asyncio.to_thread(export_tables, folder, rewrite_all=arguments.is_planning)
                         span.set({f"lightmeter.rows.{table}": count for table, count in rows.items()})
                 await asyncio.to_thread(cache_answers, folder, run_id, options, settings, SystemClock().now())
             yield step

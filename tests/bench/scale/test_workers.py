@@ -167,7 +167,7 @@ def test_export_on_one_and_two_workers(engine, tmp_path):
 
     def work(timer: Timer) -> None:
         # The same shards for both numbers of workers.
-        written = export_tables(out, whole=True, processes=2, map_shards=timer.map)
+        written = export_tables(out, rewrite_all=True, processes=2, map_shards=timer.map)
         assert written == rows
 
     compared(engine, f"export of {ANSWERS} answers", work)
