@@ -29,7 +29,13 @@ from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.compression import decompress
 from lightmeter.journal.header import EMBEDDED_KEY, fresh_run_id, read_run_header
 from lightmeter.journal.queries.items import count_by_status
-from lightmeter.journal.queries.shard_rows import answered_rows, insert_rows, pending_rows, raw_answer, shard_ranges
+from lightmeter.journal.queries.shard_rows import (
+    answered_rows,
+    insert_rows,
+    pending_row_dicts,
+    raw_answer,
+    shard_ranges,
+)
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.planning.plan import Plan
 from lightmeter.planning.progress import Progress
@@ -175,7 +181,7 @@ def _split(plan: Plan, folder: Path, files: ShardFolder, settings: Settings, sha
         meta = get_meta(db)
     with open_read_only(folder) as db:
         for first, last in shard_ranges(db, shard_rows):
-            rows = pending_rows(db, first, last)
+            rows = pending_row_dicts(db, first, last)
             shard = ScreenShard(f"{first:012}", len(rows), files, meta, settings)
             files.write(f"rows-{shard.name}.parquet", pa.Table.from_pylist(rows))
             yield shard

@@ -161,8 +161,8 @@ class Reconciler:
             opening = opening_reading(db)
             if self._session.endpoint.embedded or opening is None or open_submissions(db):
                 return
-            throttled = throttled_since(db, opening.place)
-            failed = unknown_charges_since(db, opening.place)
+            throttled = throttled_since(db, opening.last_transition_id)
+            failed = unknown_charges_since(db, opening.last_transition_id)
             same_account = get_meta(db).get(_ACCOUNT_KEY) == self._account()
         if self._seconds_until_final(failed) > 0:
             return
@@ -225,7 +225,7 @@ class Reconciler:
         """
         sole_spender = self._session.header.options.sole_spender
         with open_read_only(self._session.out) as db:
-            submissions = submissions_sent_between(db, opening.place, readings[1].place)
+            submissions = submissions_sent_between(db, opening.last_transition_id, readings[1].last_transition_id)
         document, rulings = build_proof(opening, readings, submissions, sole_spender=sole_spender)
         if not sole_spender:
             return bool(rulings) and all(ruling.event is Event.GIVE_UP for ruling in rulings)
@@ -294,7 +294,7 @@ class Reconciler:
             await self._rule_unprovable(readings[1])
             return 0
         with open_read_only(self._session.out) as db:
-            submissions = submissions_sent_between(db, opening.place, readings[1].place)
+            submissions = submissions_sent_between(db, opening.last_transition_id, readings[1].last_transition_id)
             rows = {one.submission_id: len(one.rows) for one in submissions_in(db, IN_DOUBT)}
         sole_spender = self._session.header.options.sole_spender
         document, rulings = build_proof(opening, readings, submissions, sole_spender=sole_spender)
