@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from lightmeter.tables.gc_control import collector_eased
+from lightmeter.tables.gc_control import reduce_gc
 
 
 @pytest.mark.parametrize("own", [700, 50_000, 0])
@@ -16,7 +16,7 @@ def test_the_collector_is_eased_for_all_that_overlap_and_then_as_it_was(own):
     gc.unfreeze()  # what conftest.py froze
     try:
         gc.set_threshold(own, 10, 10)
-        first, second = collector_eased(), collector_eased()
+        first, second = reduce_gc(), reduce_gc()
         first.__enter__()
         second.__enter__()
         first.__exit__(None, None, None)
@@ -35,7 +35,7 @@ def test_what_somebody_else_has_frozen_stays_frozen():
     try:
         frozen = gc.get_freeze_count()
         newer = [[] for _ in range(10_000)]
-        with collector_eased():
+        with reduce_gc():
             assert frozen / 2 < gc.get_freeze_count() < frozen + len(newer)
         assert frozen / 2 < gc.get_freeze_count() < frozen + len(newer)
     finally:

@@ -14,7 +14,7 @@ from lightmeter.api.background_generator import in_background
 from lightmeter.api.run_result import Run
 from lightmeter.cache.reuse import cache_answers
 from lightmeter.clock import SystemClock
-from lightmeter.engine.engine import ALL_ROWS, Engine, SeqRange, open_engine
+from lightmeter.engine.engine import ALL_ROWS, Engine, PlaceRange, open_engine
 from lightmeter.engine.row_planner import plan_manifest
 from lightmeter.engine.session import changed_options, has_unsettled_former_run, open_session, prepare_run_journal
 from lightmeter.errors import Interrupted
@@ -50,7 +50,7 @@ class StartArguments:
             Without `is_planning`, it is not used.
     """
 
-    rows: SeqRange = ALL_ROWS
+    rows: PlaceRange = ALL_ROWS
     pay_again: int = 0
     accept_journal: bool = False
     tables: bool = True

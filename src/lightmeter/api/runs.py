@@ -21,7 +21,7 @@ from lightmeter.api.run_steps import (
 from lightmeter.api.screen_shards import stream_screen_shards
 from lightmeter.api.screening import Screen, make_screen, screen_folder
 from lightmeter.api.streaming_run import continue_streaming_run, stream_manifest
-from lightmeter.engine.engine import ALL_ROWS, SeqRange
+from lightmeter.engine.engine import ALL_ROWS, PlaceRange
 from lightmeter.engine.session import (
     changed_options,
     find_run_of_manifest,
@@ -367,7 +367,7 @@ async def stream_resume(
     out: Path | str,
     *,
     stop: asyncio.Event | None = None,
-    rows: SeqRange = ALL_ROWS,
+    rows: PlaceRange = ALL_ROWS,
     tables: bool = True,
     pay_again: int = 0,
     accept_journal: bool = False,
