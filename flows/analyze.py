@@ -38,7 +38,7 @@ from lightmeter.options import make_options
 from lightmeter.planning.consent import must_be_explicit
 from lightmeter.planning.plan_file import is_plan_file
 from lightmeter.planning.preflight import preflight
-from lightmeter.prefect_integration.approval import approve_run, ask_for_approval, price_of_rest
+from lightmeter.prefect_integration.approval import approve_run, ask_for_approval, price_of_unsent_rows
 from lightmeter.prefect_integration.artifacts import show_results, write_report
 from lightmeter.prefect_integration.credentials import load_settings
 from lightmeter.prefect_integration.events import emit_event
@@ -155,7 +155,7 @@ async def analyze(  # noqa: PLR0913, PLR0917 (each is a field of Prefect's form)
             approval = ask_for_approval(options.budget, *limits, [row]) if stream else approve_run(folder, *limits, row)
             if (refused := await approval) is not None:
                 return emit_failure(out, refused, Spent())
-        high, before = None if stream else price_of_rest(folder).high, read_totals(folder)
+        high, before = None if stream else price_of_unsent_rows(folder).high, read_totals(folder)
         emit_event("lightmeter.run.started", out, rows=rows, budget=options.budget, price_high=high)
         source, streamed = (manifest, options) if stream else (None, None)
         sending_rows = start_sending_process(
@@ -164,7 +164,7 @@ async def analyze(  # noqa: PLR0913, PLR0917 (each is a field of Prefect's form)
         async with sending_rows as sender:
             await follow_shards(sender, name)
             stopped_by = await sender.outcome()
-        return await _finish(Run(folder, stopped_by), name, before, whole=stream, with_report=report)
+        return await _finish(Run(folder, stopped_by), name, before, rewrite_all=stream, with_report=report)
     except LightmeterError as error:
         state = failed_state(error, NOT_PLANNED if before is None else None)
         return emit_failure(out, state, Spent() if before is None else before.spent_since(folder))
@@ -186,7 +186,7 @@ def _must_be_streamable(manifest: str, options: AnalyzeOptions, settings: Settin
 
 
 async def _finish(
-    run: Run, name: str, before: RunTotals, *, whole: bool, with_report: bool
+    run: Run, name: str, before: RunTotals, *, rewrite_all: bool, with_report: bool
 ) -> dict[str, Any] | State[Any]:
     """Write the tables, the artifacts and the report of a run; return its summary, or the failed state of the flow run.
 
@@ -194,19 +194,19 @@ async def _finish(
         run: The run, which has ended.
         name: Name of the manifest.
         before: What the run had spent before this flow run.
-        whole: Whether to write all tables anew. False only adds new rows where that is enough.
+        rewrite_all: Whether to write all tables anew. False only adds new rows where that is enough.
         with_report: Whether to write the report.
     """
-    tables = await asyncio.to_thread(write_tables, run.folder, whole=whole)
-    now = before.spent_since(run.folder)
-    await show_results(run, name, tables, now)
+    tables = await asyncio.to_thread(write_tables, run.folder, rewrite_all=rewrite_all)
+    spent_by_flow_run = before.spent_since(run.folder)
+    await show_results(run, name, tables, spent_by_flow_run)
     if with_report:
         await write_report(run.folder)
     summary = run.summary()
     get_run_logger().info(
         "This flow run: paid %s for %s. Run %s in all: paid %s for %s; %s rows: %s",
-        counted(now.paid, "credit"),
-        counted(now.requests, "request"),
+        counted(spent_by_flow_run.paid, "credit"),
+        counted(spent_by_flow_run.requests, "request"),
         run.header.run_id,
         counted(summary.paid, "credit"),
         counted(summary.requests, "request"),
@@ -214,7 +214,7 @@ async def _finish(
         summary.counts,
     )
     state = _failed_state(run, summary)
-    emit_outcome(run, state, now)
+    emit_outcome(run, state, spent_by_flow_run)
     return state or summary.to_dict()
 
 

@@ -17,7 +17,7 @@ import lightmeter as lm
 from lightmeter.cli.commands.demo import serve_folder
 from lightmeter.pricing.rates import default_rates
 from lightmeter.service.backends.catalog import ALL_PROVIDERS
-from lightmeter.tables.gc_control import collector_eased
+from lightmeter.tables.gc_control import reduce_gc
 from tests.e2e.kills.processes import CommandResult, ForkServer
 from tests.engine.hostile import Hostile, listening
 
@@ -68,7 +68,7 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.collect()
         gc.enable()
-        _until_the_end.enter_context(collector_eased())
+        _until_the_end.enter_context(reduce_gc())
 
 
 def pytest_unconfigure() -> None:

@@ -97,7 +97,7 @@ async def open_endpoint(options: Options, settings: Settings, out: Path) -> Asyn
             )
         yield Endpoint(base_url, settings.api_key, embedded=False)
         return
-    from lightmeter.service.app import ServiceConfig, open_account, start_service  # noqa: PLC0415 (models and decoders load only when this service is wanted)
+    from lightmeter.service.app import ServiceConfig, create_api_key, start_service  # noqa: PLC0415 (models and decoders load only when this service is wanted)
     from lightmeter.service.backends.catalog import read_catalog  # noqa: PLC0415 (likewise)
 
     folder = out / "embedded"
@@ -113,7 +113,7 @@ async def open_endpoint(options: Options, settings: Settings, out: Path) -> Asyn
     )
     background = BackgroundLoop("lightmeter-embedded-service")
     try:
-        key = await background.call(open_account(database, ACCOUNT, EMBEDDED_CREDITS))
+        key = await background.call(create_api_key(database, ACCOUNT, EMBEDDED_CREDITS))
         running = await background.call(start_service(config))
         try:
             yield Endpoint(running.base_url, SecretStr(key), embedded=True)

@@ -103,7 +103,7 @@ async def test_the_table_can_be_rebuilt_from_the_journal(asking):
     before, posts = run.table("answers_product"), len(service.posts)
     for part in Dataset(run.folder).parts("answers_product"):
         part.unlink()
-    written = export_tables(run.folder, whole=True)
+    written = export_tables(run.folder, rewrite_all=True)
     assert written["answers_product"] == 4
     assert lm.open(run.folder).table("answers_product").equals(before)
     assert "answers_product" in (run.folder / "views.sql").read_text()

@@ -146,11 +146,11 @@ def test_a_search_is_not_ended_by_what_others_have_learned():
     for _ in range(3):
         now += limiter.wait_s(now, 5) + 1e-6
         limiter.on_answer(now + 0.1, 0.1, send_one(limiter, now))
-    limiter.share([{}], now)
+    limiter.adopt_share([{}], now)
     for _ in range(2):
         now += limiter.wait_s(now, 5) + 1e-6
         limiter.on_throttled(now + 0.01, None, send_one(limiter, now))
     assert limiter.rate_estimator is not None
     tried = limiter.rate_estimator.rate
-    limiter.share([{"rate": 4 * tried, "sharers": 2.0}], now)
+    limiter.adopt_share([{"rate": 4 * tried, "sharers": 2.0}], now)
     assert limiter.rate_estimator.rate == tried

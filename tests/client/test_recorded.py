@@ -23,7 +23,7 @@ from lightmeter.client.classify import ResponseVerdict, classify_poll
 from lightmeter.client.client import Client
 from lightmeter.clock import SystemClock
 from lightmeter.errors import AccessDenied, OutOfCredits
-from lightmeter.service.app import ServiceConfig, open_account, start_service
+from lightmeter.service.app import ServiceConfig, create_api_key, start_service
 from lightmeter.testing import tiny_png
 from lightmeter.wire.request import AnalyzeRequest
 
@@ -130,7 +130,7 @@ async def recording(request, serving, tmp_path) -> AsyncIterator[Recording]:
         return
     picture = http(200, tiny_png(0), Content_Type="image/png")
     database = f"sqlite:///{tmp_path / 'service.db'}"
-    keys = {account: await open_account(database, account, balance) for account, balance in ACCOUNTS.items()}
+    keys = {account: await create_api_key(database, account, balance) for account, balance in ACCOUNTS.items()}
     config = ServiceConfig(database=database, backends=("palette",), allow_private=True)
     async with serving(answering(*[picture] * 9)) as media:
         service = await start_service(config)

@@ -104,7 +104,7 @@ def test_shares_become_equal(rates):
     for now in (1.0, 2.0):
         states = [limiter.state() for limiter in limiters]
         for number, limiter in enumerate(limiters):
-            limiter.share(states[:number] + states[number + 1 :], now)
+            limiter.adopt_share(states[:number] + states[number + 1 :], now)
     parts = [limiter.rate_estimator.rate for limiter in limiters]
     assert max(parts) <= 1.06 * min(parts)
     assert sum(parts) == pytest.approx(sum(rates) / len(rates), rel=0.06)
@@ -117,10 +117,10 @@ def test_processes_that_join_and_leave_change_the_shares(rate, others):
     for now in (1.0, 2.0):
         states = [limiter.state() for limiter in limiters]
         for number, limiter in enumerate(limiters):
-            limiter.share(states[:number] + states[number + 1 :], now)
+            limiter.adopt_share(states[:number] + states[number + 1 :], now)
     for limiter in limiters:
         assert limiter.rate_estimator.rate == pytest.approx(rate / (others + 1), rel=0.06)
-    limiters[0].share([], 3.0)
+    limiters[0].adopt_share([], 3.0)
     assert limiters[0].rate_estimator.rate == pytest.approx(rate, rel=0.06)
 
 
@@ -129,8 +129,8 @@ def test_a_concurrency_limit_is_shared():
     one, two = AdaptiveLimiter(64), AdaptiveLimiter(64)
     one.concurrency_limit = 6
     state = one.state()
-    two.share([state], 1.0)
-    one.share([two.state()], 1.0)
+    two.adopt_share([state], 1.0)
+    one.adopt_share([two.state()], 1.0)
     assert (one.concurrency_limit, two.concurrency_limit) == (3, 3)
 
 

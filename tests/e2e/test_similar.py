@@ -79,7 +79,7 @@ def test_copies_of_a_picture_are_the_nearest_to_it(command, base_url, manifest, 
     with pytest.raises(lm.LightmeterError, match="broken has no embedding: it is skipped: "):
         run.similar("broken")
 
-    export_tables(out, whole=True)
+    export_tables(out, rewrite_all=True)
     assert write_delta(Dataset(out), str(tmp_path / "delta"))["embeddings"] == 0
     assert run.table("embeddings").sort_by("item_id").equals(vectors.sort_by("item_id"))
 

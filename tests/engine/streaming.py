@@ -8,7 +8,7 @@ from pathlib import Path
 from aiohttp import web
 
 import lightmeter as lm
-from lightmeter.api.run_steps import StartLimits
+from lightmeter.api.run_steps import StartArguments
 from lightmeter.api.streaming_run import stream_manifest
 from lightmeter.options import make_options
 from lightmeter.planning.progress import Progress
@@ -41,7 +41,7 @@ class SlowHost:
 def stream(source, out: Path, service: Hostile, stop: asyncio.Event | None = None, **options):
     """Return the steps of a run with `stream`."""
     wanted = make_options(**{**OPTIONS, "base_url": service.base_url, **options})
-    return stream_manifest(source, out, wanted, StartLimits(consent=True), stop, read_settings())
+    return stream_manifest(source, out, wanted, StartArguments(consent=True), stop, read_settings())
 
 
 async def until(steps, condition) -> Progress:

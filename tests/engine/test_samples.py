@@ -138,7 +138,7 @@ async def test_shares_of_a_random_sample_have_intervals(manifest, tmp_path):
         run = await lm.run(plan, tmp_path / "out")
         shares = run.shares("tags")
         (sea,) = shares.rows
-        assert (shares.rule, shares.population, shares.answered) == ("random", ROWS, 30)
+        assert (shares.sample, shares.population, shares.answered) == ("random", ROWS, 30)
         assert shares.sampled == 30 + sum(run.summary().counts[status] for status in ("failed",))
         assert sea.low < 1 / 3 < sea.high
         assert sea.items == sum(int(url.rsplit("/", 1)[1][:-4]) % 3 == 0 for url in service.urls)

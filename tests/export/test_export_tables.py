@@ -110,7 +110,7 @@ async def test_a_rebuild_gives_equal_tables(run_into):
         return [{name: str(value) for name, value in row.items()} for row in Dataset(out).read(table).to_pylist()]
 
     before = rows()
-    written = export_tables(out, whole=True)
+    written = export_tables(out, rewrite_all=True)
     assert rows() == before
     assert written == {table: len(before[table]) for table in TABLES}
     assert parts(out) == dict.fromkeys(TABLES, 1)
@@ -150,7 +150,7 @@ async def test_embeddings_have_a_table_once_they_are_requested_or_answered(run_i
     run = await run_into([("4", "d")])
     assert (embeddings_of(out), parts(out)) == ([("3", "m")], dict.fromkeys(TABLES, 4))
     assert len(Dataset(out).parts("embeddings")) == 3
-    assert export_tables(out, whole=True)["embeddings"] == 1
+    assert export_tables(out, rewrite_all=True)["embeddings"] == 1
     assert (embeddings_of(out), len(Dataset(out).parts("embeddings"))) == ([("3", "m")], 1)
     assert run.sql("SELECT vector FROM embeddings")["vector"][0] == pytest.approx([0.6, 0.8])
     Dataset(out).parts("embeddings")[0].unlink()
@@ -177,7 +177,7 @@ async def test_tables_that_cannot_be_written_are_named_and_can_be_made_later(run
         export_tables(out)
     assert "lightmeter rebuild" in caught.value.hint
     catalog.rmdir()
-    assert export_tables(out, whole=True)["assets"] == 1
+    assert export_tables(out, rewrite_all=True)["assets"] == 1
 
 
 async def test_pictures_by_url_and_files_have_their_size(tmp_path, monkeypatch, cache, data_server, sample_rows):

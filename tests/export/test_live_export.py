@@ -27,8 +27,8 @@ ANSWERS_EACH = 5
 @pytest.fixture
 def small_shards(monkeypatch):
     """Make shards of a few answers each."""
-    monkeypatch.setattr(module, "SHARD_ANSWERS", ANSWERS_EACH)
-    monkeypatch.setattr("lightmeter.export.published_shards.SHARD_ANSWERS", ANSWERS_EACH)
+    monkeypatch.setattr(module, "MIN_SHARD_REQUESTS", ANSWERS_EACH)
+    monkeypatch.setattr("lightmeter.export.unexported_requests.MIN_SHARD_REQUESTS", ANSWERS_EACH)
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ async def test_settled_rows_are_added_and_the_rest_comes_at_the_end(tmp_path, en
         or len(ids_of(out, "assets")) == ROWS + 3
     )
     incremental = {table: rows_of(out, table) for table in TABLES}
-    export_tables(out, whole=True)
+    export_tables(out, rewrite_all=True)
     assert {table: len(Dataset(out).parts(table)) for table in TABLES} == dict.fromkeys(TABLES, 1)
     assert {table: rows_of(out, table) for table in TABLES} == incremental
 
@@ -119,7 +119,7 @@ async def test_an_export_that_was_cut_short_is_repaired(tmp_path, environment, s
     monkeypatch.setattr(Dataset, "_add_parts", original)
     export_tables(out)
     repaired = {table: rows_of(out, table) for table in TABLES}
-    export_tables(out, whole=True)
+    export_tables(out, rewrite_all=True)
     assert {table: rows_of(out, table) for table in TABLES} == repaired
 
 
@@ -128,7 +128,7 @@ async def test_several_processes_write_what_one_writes(tmp_path, environment, sm
     run = await run_in_steps(tmp_path, [20])
     out = run.folder
     alone = {table: rows_of(out, table) for table in TABLES}
-    written = export_tables(out, whole=True, processes=2)
+    written = export_tables(out, rewrite_all=True, processes=2)
     assert {table: rows_of(out, table) for table in TABLES} == alone
     assert written == {table: sum(rows.values()) for table, rows in alone.items()}
     assert len(Dataset(out).parts("tags")) > 1
@@ -136,7 +136,7 @@ async def test_several_processes_write_what_one_writes(tmp_path, environment, sm
         await lm.resume(out, budget=100, base_url=base_url)
     resumed = {table: rows_of(out, table) for table in TABLES}
     assert resumed["tags"].total() == ROWS + 3
-    export_tables(out, whole=True)
+    export_tables(out, rewrite_all=True)
     assert {table: rows_of(out, table) for table in TABLES} == resumed
 
 
@@ -166,7 +166,7 @@ async def test_a_process_writes_tables_while_the_run_goes_on(tmp_path, environme
     assert 0 < len(item_ids[0]) < len(urls)
     assert len(ids_of(out, "assets")) == len(set(ids_of(out, "assets"))) == len(urls)
     ended = {table: rows_of(out, table) for table in TABLES}
-    export_tables(out, whole=True)
+    export_tables(out, rewrite_all=True)
     assert {table: rows_of(out, table) for table in TABLES} == ended
 
 

@@ -14,7 +14,7 @@ from lightmeter.facts import flatten
 from lightmeter.facts.fast_decode import decode_answer_fast, decode_entries
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.facts.lenient_json import loads_lenient
-from lightmeter.tables.gc_control import collector_paused
+from lightmeter.tables.gc_control import pause_gc
 from tests.facts.fact_rows import fact_tables
 
 CONTEXT = AnswerContext(run_id="run", request_id=None, role=None, language=None)
@@ -236,7 +236,7 @@ def test_the_collector_is_left_as_it_was(was_on):
     """A pause ends with the block, also when the block fails, and a collector that was off stays off."""
 
     def fail():
-        with collector_paused():
+        with pause_gc():
             assert not gc.isenabled()
             raise ZeroDivisionError
 

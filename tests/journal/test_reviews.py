@@ -13,7 +13,7 @@ from lightmeter.journal.reviews import (
     add_reviews,
     items_since,
     read_reviews,
-    review_batches,
+    review_chunks,
     review_mark,
     valid_decisions,
     withdraw_reviews,
@@ -22,7 +22,7 @@ from lightmeter.journal.reviews import (
 
 def valid(folder):
     """Return item id → valid decision."""
-    found = {one.item_id: one.decision for _, batch in review_batches(folder) for one in batch}
+    found = {one.item_id: one.decision for _, chunk in review_chunks(folder) for one in chunk}
     assert valid_decisions(folder) == found
     return found
 

@@ -9,12 +9,12 @@ import pytest
 from lightmeter.media.image import encode_jpeg, load_rgb
 from lightmeter.media.video.frame_differences import (
     CUT_DIFFERENCE,
-    cut_indices,
     frame_features,
     is_near_identical,
     largest_change,
     perceptual_distance,
     scene_difference,
+    scene_start_indices,
 )
 from lightmeter.media.video.sample_video import sample_video
 from lightmeter.testing import blank_picture, tiny_picture
@@ -73,8 +73,8 @@ def test_scenes_begin_where_the_content_changes():
     """The indices are those of the first frames of the second and later scenes, for frames of any size."""
     wide = tiny_picture(1, width=300, height=200)
     frames = [blank_picture(), tiny_picture(1), wide, tiny_picture(2), tiny_picture(2)]
-    assert cut_indices([frame_features(frame) for frame in frames]) == [1, 3]
-    assert cut_indices([]) == cut_indices([frame_features(frames[0])]) == []
+    assert scene_start_indices([frame_features(frame) for frame in frames]) == [1, 3]
+    assert scene_start_indices([]) == scene_start_indices([frame_features(frames[0])]) == []
 
 
 @pytest.mark.parametrize(("name", "cuts"), [("bunny.mp4", []), ("city.mp4", [5]), ("samoyed.mp4", [])])
@@ -82,5 +82,5 @@ async def test_cuts_of_real_videos(name, cuts):
     """The one cut of three real videos is found, and motion is none."""
     _, frames = await sample_video(MEDIA / name, interval_s=1, max_frames=0, max_side=256)
     features = [frame_features(frame.rgb) for frame in frames]
-    assert cut_indices(features) == cuts
+    assert scene_start_indices(features) == cuts
     assert not any(is_near_identical(first, second) for first, second in pairwise(features))

@@ -318,7 +318,7 @@ def test_a_statement_and_a_proof_give_one_verdict(requests, closing, sole_spende
             readings = tuple(journal.submit(record_balance(closing, at, opens=False)).result() for at in (3.0, 4.0))
         book.close(100, closing)
         with open_read_only(book.folder) as db:
-            submissions = submissions_sent_between(db, opening.place, readings[1].place)
+            submissions = submissions_sent_between(db, opening.last_transition_id, readings[1].last_transition_id)
         proof, _ = build_proof(opening, readings, submissions, sole_spender=sole_spender)
         found = read_statement(book.folder).reconciliation
     figures = (found.expected, found.missing, found.foreign_at_least, found.added_at_least)

@@ -138,7 +138,7 @@ async def test_a_wrong_executor_or_size_is_reported(manifest):
 def test_dask_by_name_is_the_client_of_this_process(dask):
     """`dask` uses the client that exists, and does not close it."""
     with open_executor("dask") as executor:
-        assert executor.workers >= 1
+        assert executor.parallel_shards >= 1
         pids = set(filter(None, executor.map(process_id, range(8))))
     assert pids <= set(dask.run(os.getpid).values())
     assert dask.status == "running"

@@ -24,7 +24,7 @@ async def out(tmp_path, monkeypatch) -> Path:
     """Return the folder of two runs that share items, whose answers make several shards."""
     monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
     monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "0")
-    monkeypatch.setattr("lightmeter.export.export_tables.SHARD_ANSWERS", 1)
+    monkeypatch.setattr("lightmeter.export.export_tables.MIN_SHARD_REQUESTS", 1)
     async with listening(Hostile(lambda *_: "answer")) as base_url:
         for first in (0, ROWS // 2):
             urls = [f"http://pictures.example/{number}" for number in range(first, first + ROWS)]
@@ -42,15 +42,15 @@ def run_on(dask, out: Path, change=lambda function: function) -> dict[str, int]:
     with open_executor(dask) as cluster:
         return export_tables(
             out,
-            whole=True,
-            processes=max(2, cluster.workers),  # a worker that another test killed may still be starting
+            rewrite_all=True,
+            processes=max(2, cluster.parallel_shards),  # a worker that another test killed may still be starting
             map_shards=lambda function, shards: cluster.map(change(function), shards),
         )
 
 
 async def test_a_cluster_writes_the_tables_that_one_process_writes(out, dask):
     """Rows are the same, in several files of each table, and no copy of a journal stays."""
-    written = export_tables(out, whole=True)
+    written = export_tables(out, rewrite_all=True)
     before = rows(out)
     assert run_on(dask, out) == written
     assert rows(out) == before
@@ -61,7 +61,7 @@ async def test_a_cluster_writes_the_tables_that_one_process_writes(out, dask):
 @pytest.mark.sweep
 async def test_a_killed_worker_leaves_no_half_file(out, dask, tmp_path):
     """A worker that dies after it has written its files does its shard again: no row is missing or there twice."""
-    export_tables(out, whole=True)
+    export_tables(out, rewrite_all=True)
     before = rows(out)
     run_on(dask, out, lambda function: partial(killed_once, function, tmp_path / "killed"))
     assert (tmp_path / "killed").exists()
@@ -71,7 +71,7 @@ async def test_a_killed_worker_leaves_no_half_file(out, dask, tmp_path):
 @pytest.mark.sweep
 async def test_two_workers_may_export_the_same_shard(out, dask):
     """A shard that runs twice, as when a scheduler wrongly takes a worker for dead, gives its rows once."""
-    export_tables(out, whole=True)
+    export_tables(out, rewrite_all=True)
     before = rows(out)
     run_on(dask, out, lambda function: partial(twice, function))
     assert rows(out) == before

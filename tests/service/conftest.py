@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 
 from lightmeter.background_loop import BackgroundLoop
-from lightmeter.service.app import ServiceConfig, open_account, start_service
+from lightmeter.service.app import ServiceConfig, create_api_key, start_service
 from lightmeter.service.store.credits import balances
 from lightmeter.service.store.store import Store
 from lightmeter.testing import tiny_jpeg, tiny_png, tiny_video
@@ -320,7 +320,7 @@ async def calling(session):
     """Create clients, each with a new account."""
 
     async def begin(service, credits=1000):  # noqa: A002 (as it reads in the tests)
-        key = await open_account(service.database, f"account-{next(_number)}", credits)
+        key = await create_api_key(service.database, f"account-{next(_number)}", credits)
         return Caller(session, service.base_url, {"X-API-Key": f"Token {key}"})
 
     return begin

@@ -26,7 +26,7 @@ import aiohttp
 import numpy as np
 from PIL import Image, features
 
-from lightmeter.service.app import open_account
+from lightmeter.service.app import create_api_key
 from lightmeter.testing import tiny_jpeg, tiny_picture, tiny_png, tiny_video
 
 MEDIA = Path(__file__).parents[2] / "data" / "media"
@@ -315,7 +315,7 @@ async def survive(files: list[tuple[str, bytes]], folder: Path) -> Survived:
     served, survived = Served(folder), Survived(len(files))
     await served.begin()
     try:
-        key = await open_account(served.database, "mutations", 10 * (WARM_UP + len(files)))
+        key = await create_api_key(served.database, "mutations", 10 * (WARM_UP + len(files)))
         headers = {"X-API-Key": f"Token {key}"}
         async with aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=120)) as session:
             for number in range(WARM_UP):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lightmeter.service.app import open_account
+from lightmeter.service.app import create_api_key
 from lightmeter.service.http.index_page import page
 from lightmeter.testing import tiny_png
 from tests.service import browser
@@ -41,7 +41,7 @@ def visiting(full_service, chromium):
     async def visit():
         async with chromium.tab() as tab:
             await tab.open(f"{full_service.base_url}/")
-            yield tab, await open_account(full_service.database, f"visitor-{next(_number)}", 100)
+            yield tab, await create_api_key(full_service.database, f"visitor-{next(_number)}", 100)
 
     return visit
 

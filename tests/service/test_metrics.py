@@ -110,7 +110,7 @@ def test_every_figure_has_its_name():
     metrics.count_inference("palette", 3, 0.02)
     metrics.count_backend_failure("palette")
     metrics.count_cache_lookup(hit=True)
-    metrics.count_job("completed")
+    metrics.count_job_state("completed")
     metrics.count_charge(7)
     metrics.count_refusal("inference")
     metrics.watch_queue_depth("jobs", lambda: 4)
@@ -188,7 +188,7 @@ def test_logs_for_people_are_lines_of_text(capsys):
     try:
         logs.configure("text")
         token = logs.request_id.set("r-1")
-        logs.access("GET", "/x", 200, 0.0012, 3)
+        logs.log_access("GET", "/x", 200, 0.0012, 3)
         logs.request_id.reset(token)
         logging.getLogger("elsewhere").warning("watch out")
     finally:

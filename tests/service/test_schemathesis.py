@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode, checks
 from schemathesis.specs.openapi import checks as documented
 
-from lightmeter.service.app import open_account
+from lightmeter.service.app import create_api_key
 
 
 def wrong_data_is_refused(ctx, response, case):
@@ -67,7 +67,7 @@ def session_of_requests():
 @pytest.fixture(scope="module")
 def key(service):
     """A key with enough credits for all requests."""
-    opened = asyncio.run(open_account(service.database, "schemathesis", 100_000))
+    opened = asyncio.run(create_api_key(service.database, "schemathesis", 100_000))
     return {"X-API-Key": f"Token {opened}"}
 
 

@@ -149,7 +149,7 @@ async def test_a_reader_counts_right_while_runs_end_and_tables_are_rebuilt(tmp_p
                 for _ in range(cycles // 2):
                     if cycle % 2:
                         compact(Dataset(out))
-                    export_tables(out, whole=True)
+                    export_tables(out, rewrite_all=True)
     assert len(Dataset(out).read("assets")) == cycles * ROWS
 
 

@@ -7,7 +7,7 @@ import gc
 import pytest
 
 from lightmeter.tables import gc_control
-from lightmeter.tables.gc_control import collector_eased
+from lightmeter.tables.gc_control import reduce_gc
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def _outside_of_the_block_of_all_tests(monkeypatch):
 def test_the_collector_is_eased_for_all_that_overlap_and_then_as_it_was(own):
     """Two overlapping blocks, in whatever order they end, leave thresholds and frozen objects as they found them."""
     gc.set_threshold(own, 10, 10)
-    first, second = collector_eased(), collector_eased()
+    first, second = reduce_gc(), reduce_gc()
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
@@ -43,7 +43,7 @@ def test_what_somebody_else_has_frozen_stays_frozen():
     try:
         frozen = gc.get_freeze_count()
         newer = [[] for _ in range(10_000)]
-        with collector_eased():
+        with reduce_gc():
             assert frozen / 2 < gc.get_freeze_count() < frozen + len(newer)
         assert frozen / 2 < gc.get_freeze_count() < frozen + len(newer)
     finally:

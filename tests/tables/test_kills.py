@@ -59,7 +59,7 @@ def folders(tmp_path_factory):
         lm.sync(run(out, "ab"))
         lm.sync(run(out, "cd"))
         shutil.copytree(out / "tables", place / "two")
-        export_tables(out, whole=True)
+        export_tables(out, rewrite_all=True)
         shutil.copytree(out / "tables", place / "one")
         lm.sync(run(out, "ef"))
     copies = {"bare": None, "one part": place / "one", "two parts": place / "two"}

@@ -174,7 +174,7 @@ def test_rebuild_and_compact_keep_the_decisions(out):
     view = opened(out)
     view.decide("chelsea", "unsure")
     shutil.rmtree(out / "tables")
-    assert export_tables(out, whole=True)["reviews"] == 1
+    assert export_tables(out, rewrite_all=True)["reviews"] == 1
     compact(Dataset(out))
     assert export_tables(out)["reviews"] == 1
     assert lm.open(out).reviews["decision"].tolist() == ["unsure"]

@@ -109,8 +109,8 @@ def test_values_of_a_column_share_the_rows(plans):
     rows = PlannedRows(plan)
     parts = rows.by_value("shop")
     assert {value for value, _ in parts} == {"x", "y"}
-    assert sum(int(part.sent.sum()) for _, part in parts) == plan.counts["pending"]
-    assert [(value, int(part.sent.sum())) for value, part in rows.by_value("kind")] == [("image", 4), ("video", 1)]
+    assert sum(int(part.to_send.sum()) for _, part in parts) == plan.counts["pending"]
+    assert [(value, int(part.to_send.sum())) for value, part in rows.by_value("kind")] == [("image", 4), ("video", 1)]
 
 
 def test_rare_values_are_put_together(tmp_path):
@@ -122,7 +122,7 @@ def test_rare_values_are_put_together(tmp_path):
     assert column_choices(plan) == ["kind"]
     parts = PlannedRows(plan).by_value("n")
     assert (len(parts), parts[-1][0]) == (MAX_VALUES + 1, "… 5 other values")
-    assert sum(int(part.sent.sum()) for _, part in parts) == many
+    assert sum(int(part.to_send.sum()) for _, part in parts) == many
 
 
 def test_other_budgets_are_priced(tmp_path):

@@ -169,7 +169,7 @@ async def stream_check_report(
             try:
                 if folder is not None:
                     await asyncio.to_thread(write_checked_journal, step.path, folder)
-                    await asyncio.to_thread(export_tables, folder, whole=True)
+                    await asyncio.to_thread(export_tables, folder, rewrite_all=True)
                 report = _read_report(step.path, folder, clock.monotonic() - started)
             finally:
                 step.remove()

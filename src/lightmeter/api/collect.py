@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lightmeter.api.run_steps import NO_ROWS, StartLimits, stream_folder
+from lightmeter.api.run_steps import NO_ROWS, StartArguments, stream_folder
 from lightmeter.journal.header import read_run_header
 from lightmeter.journal.queries.submissions import submissions_in
 from lightmeter.journal.store import open_read_only
@@ -63,7 +63,7 @@ async def collect(out: Path | str, *, wait_s: float | None = None, settings: Set
     stop = asyncio.Event()
     timer = None if wait_s is None else asyncio.get_running_loop().call_later(wait_s, stop.set)
     try:
-        steps = stream_folder(folder, options, StartLimits(NO_ROWS), stop, settings or read_settings())
+        steps = stream_folder(folder, options, StartArguments(NO_ROWS), stop, settings or read_settings())
         async with aclosing(steps):
             async for _ in steps:
                 pass

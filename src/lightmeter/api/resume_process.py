@@ -22,7 +22,7 @@ from typing import Any, Final
 from pydantic import SecretStr
 
 from lightmeter.api.run_result import Run
-from lightmeter.api.run_steps import StartLimits, stream_folder
+from lightmeter.api.run_steps import StartArguments, stream_folder
 from lightmeter.api.streaming_run import stream_manifest
 from lightmeter.errors import LightmeterError
 from lightmeter.export.export_tables import export_tables
@@ -98,10 +98,10 @@ def _steps(request: dict[str, Any], stop: asyncio.Event) -> AsyncGenerator[Progr
     if request["api_key"] is not None:
         given["api_key"] = SecretStr(request["api_key"])
     settings, out = read_settings().model_copy(update=given), Path(request["out"])
-    limits = StartLimits(tables=False, consent=True)  # the caller has checked what needs consent
+    arguments = StartArguments(tables=False, consent=True)  # the caller has checked what needs consent
     if request["source"] is None:
-        return stream_folder(out, read_run_header(out).options, limits, stop, settings)
-    return stream_manifest(request["source"], out, make_options(**request["options"]), limits, stop, settings)
+        return stream_folder(out, read_run_header(out).options, arguments, stop, settings)
+    return stream_manifest(request["source"], out, make_options(**request["options"]), arguments, stop, settings)
 
 
 async def _send(request: dict[str, Any]) -> LightmeterError | None:
@@ -137,7 +137,7 @@ async def _send(request: dict[str, Any]) -> LightmeterError | None:
             if latest is not None:
                 _print(await asyncio.to_thread(_progress_line, shards, latest, None))
             if stop.is_set():
-                await asyncio.to_thread(export_tables, step.folder, whole=request["source"] is not None)
+                await asyncio.to_thread(export_tables, step.folder, rewrite_all=request["source"] is not None)
             return step.stopped_by
     raise AssertionError("a run ends with a run")
 

@@ -14,7 +14,7 @@ from lightmeter.api.background_generator import in_background
 from lightmeter.api.run_result import Run
 from lightmeter.cache.reuse import cache_answers
 from lightmeter.clock import SystemClock
-from lightmeter.engine.engine import ALL_ROWS, Engine, SeqRange, open_engine
+from lightmeter.engine.engine import ALL_ROWS, Engine, PlaceRange, open_engine
 from lightmeter.engine.row_planner import plan_manifest
 from lightmeter.engine.session import changed_options, has_unsettled_former_run, open_session, prepare_run_journal
 from lightmeter.errors import Interrupted
@@ -36,7 +36,7 @@ NO_ROWS: Final = (0, -1)
 
 
 @dataclass(frozen=True, slots=True)
-class StartLimits:
+class StartArguments:
     """Arguments that hold for one start of a run. Unlike `Options`, they are not stored with the run.
 
     Attributes:
@@ -50,7 +50,7 @@ class StartLimits:
             Without `is_planning`, it is not used.
     """
 
-    rows: SeqRange = ALL_ROWS
+    rows: PlaceRange = ALL_ROWS
     pay_again: int = 0
     accept_journal: bool = False
     tables: bool = True
@@ -71,7 +71,7 @@ def merged_options(folder: Path, header: RunHeader, wanted: Options) -> Options:
 
 
 async def stream_folder(
-    folder: Path, options: Options, limits: StartLimits, stop: asyncio.Event | None, settings: Settings
+    folder: Path, options: Options, arguments: StartArguments, stop: asyncio.Event | None, settings: Settings
 ) -> AsyncGenerator[Progress | Run]:
     """Process the rows of the journal in `folder`, write the tables, and cache the answers for later runs.
 
@@ -80,20 +80,20 @@ async def stream_folder(
     Args:
         folder: The output folder of the run.
         options: The options of the run.
-        limits: Which rows to send, and other arguments that hold only for this start of the run.
+        arguments: Which rows to send, and what else holds only for this start of the run.
         stop: An event: once it is set, the run stops early, and is still yielded at the end. Its `stopped_by`
             is then `Interrupted` if rows are left. None means that nothing stops the run.
         settings: The user's settings.
     """
     async with aclosing(
-        in_background(lambda event: _run_engine(folder, options, event, limits, settings), stop)
+        in_background(lambda event: _run_engine(folder, options, event, arguments, settings), stop)
     ) as steps:
         async for step in steps:
             if isinstance(step, Run):
                 run_id = read_run_header(folder).run_id
-                if limits.tables:
+                if arguments.tables:
                     with telemetry.span("lightmeter.export", {"lightmeter.run_id": run_id}) as span:
-                        rows = await asyncio.to_thread(export_tables, folder, whole=limits.is_planning)
+                        rows = await asyncio.to_thread(export_tables, folder, rewrite_all=arguments.is_planning)
                         span.set({f"lightmeter.rows.{table}": count for table, count in rows.items()})
                 await asyncio.to_thread(cache_answers, folder, run_id, options, settings, SystemClock().now())
             yield step
@@ -130,9 +130,9 @@ async def settle_former_run(
     if not await asyncio.to_thread(has_unsettled_former_run, folder, plan):
         return
     options = read_run_header(folder).options
-    limits = StartLimits(NO_ROWS, accept_journal=accept_journal, tables=False)
+    arguments = StartArguments(NO_ROWS, accept_journal=accept_journal, tables=False)
     async with aclosing(
-        in_background(lambda event: _run_engine(folder, options, event, limits, settings), stop)
+        in_background(lambda event: _run_engine(folder, options, event, arguments, settings), stop)
     ) as steps:
         async for step in steps:
             if isinstance(step, Progress):
@@ -140,23 +140,23 @@ async def settle_former_run(
 
 
 async def _run_engine(
-    folder: Path, options: Options, stop: asyncio.Event, limits: StartLimits, settings: Settings
+    folder: Path, options: Options, stop: asyncio.Event, arguments: StartArguments, settings: Settings
 ) -> AsyncGenerator[Progress | Run]:
     async with AsyncExitStack() as stack:
         span = stack.enter_context(telemetry.span("lightmeter.run"))
         session = await stack.enter_async_context(
-            open_session(folder, settings, options, accept_journal=limits.accept_journal)
+            open_session(folder, settings, options, accept_journal=arguments.accept_journal)
         )
-        engine = await stack.enter_async_context(open_engine(session, limits.rows, pay_again=limits.pay_again))
+        engine = await stack.enter_async_context(open_engine(session, arguments.rows, pay_again=arguments.pay_again))
         stack.callback(lambda: span.set(_run_attributes(engine)))
-        work = asyncio.create_task(_recover_and_spend(engine, limits, settings))
+        work = asyncio.create_task(_recover_and_spend(engine, arguments, settings))
         stopped = asyncio.create_task(stop.wait())
         stopped.add_done_callback(lambda task: None if task.cancelled() else engine.run_state.interrupt())
         live = LiveExport(folder)
         try:
             while not work.done():
                 progress = engine.progress()
-                if limits.tables and not progress.planning:  # a later row may be a duplicate of an exported one
+                if arguments.tables and not progress.planning:  # a later row may be a duplicate of an exported one
                     live.start_if_due(progress.seconds, engine.run_state.finished_rows)
                 yield progress
                 await asyncio.wait({work}, timeout=_PROGRESS_INTERVAL_S)
@@ -194,9 +194,9 @@ def _run_attributes(engine: Engine) -> telemetry.Attributes:
     }
 
 
-async def _recover_and_spend(engine: Engine, limits: StartLimits, settings: Settings) -> None:
+async def _recover_and_spend(engine: Engine, arguments: StartArguments, settings: Settings) -> None:
     await engine.recover()
-    if limits.is_planning:
-        await engine.spend_while_planning(plan_manifest(engine.session, engine.run_state, limits.source, settings))
+    if arguments.is_planning:
+        await engine.spend_while_planning(plan_manifest(engine.session, engine.run_state, arguments.source, settings))
     await engine.spend()
     await engine.finish()

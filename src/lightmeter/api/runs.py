@@ -12,7 +12,7 @@ from typing import Literal, Unpack, overload
 from lightmeter.api.progress_display import last_step
 from lightmeter.api.run_result import Run, RunSummary, Tables, summarize
 from lightmeter.api.run_steps import (
-    StartLimits,
+    StartArguments,
     merged_options,
     prepare_new_run,
     settle_former_run,
@@ -21,7 +21,7 @@ from lightmeter.api.run_steps import (
 from lightmeter.api.screen_shards import stream_screen_shards
 from lightmeter.api.screening import Screen, make_screen, screen_folder
 from lightmeter.api.streaming_run import continue_streaming_run, stream_manifest
-from lightmeter.engine.engine import ALL_ROWS, SeqRange
+from lightmeter.engine.engine import ALL_ROWS, PlaceRange
 from lightmeter.engine.session import (
     changed_options,
     find_run_of_manifest,
@@ -200,8 +200,8 @@ async def run(
     if stream:
         if isinstance(plan, Plan):
             raise UsageError("A plan has been read to its end, so stream=True has no use: pass the manifest instead.")
-        limits = StartLimits(accept_journal=accept_journal, consent=consent)
-        steps = stream_manifest(plan, Path(out), make_options(**options), limits, None, read_settings())
+        arguments = StartArguments(accept_journal=accept_journal, consent=consent)
+        steps = stream_manifest(plan, Path(out), make_options(**options), arguments, None, read_settings())
         return await last_step(steps, show=progress)
     if not isinstance(plan, Plan) or options:
         raise UsageError(
@@ -357,8 +357,8 @@ async def stream_run(
             yield progress
     header = await asyncio.to_thread(prepare_run_journal, plan, folder)
     options = merged_options(folder, header, plan.options)
-    limits = StartLimits(accept_journal=accept_journal)
-    async with aclosing(stream_folder(folder, options, limits, stop, settings)) as steps:
+    arguments = StartArguments(accept_journal=accept_journal)
+    async with aclosing(stream_folder(folder, options, arguments, stop, settings)) as steps:
         async for step in steps:
             yield step
 
@@ -367,7 +367,7 @@ async def stream_resume(
     out: Path | str,
     *,
     stop: asyncio.Event | None = None,
-    rows: SeqRange = ALL_ROWS,
+    rows: PlaceRange = ALL_ROWS,
     tables: bool = True,
     pay_again: int = 0,
     accept_journal: bool = False,
@@ -390,11 +390,11 @@ async def stream_resume(
     if changes:
         options = parse_options(**{**options.model_dump(), **changes})
         changed_options(folder, header, options)  # raises if an option changes that answers depend on
-    limits, settings = StartLimits(rows, pay_again, accept_journal, tables), read_settings()
+    arguments, settings = StartArguments(rows, pay_again, accept_journal, tables), read_settings()
     if header.planning_open and rows == ALL_ROWS:
-        continued = continue_streaming_run(folder, options, limits, stop, settings)
+        continued = continue_streaming_run(folder, options, arguments, stop, settings)
     else:
-        continued = stream_folder(folder, options, limits, stop, settings)
+        continued = stream_folder(folder, options, arguments, stop, settings)
     async with aclosing(continued) as steps:
         async for step in steps:
             yield step

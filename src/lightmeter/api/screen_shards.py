@@ -21,7 +21,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lightmeter.api.run_result import Run
-from lightmeter.api.run_steps import StartLimits, stream_folder
+from lightmeter.api.run_steps import StartArguments, stream_folder
 from lightmeter.cache.reuse import has_errors
 from lightmeter.clock import SystemClock
 from lightmeter.journal.commands.plan_rows import CachedAnswer, CachedRow, apply_cached_rows
@@ -29,7 +29,13 @@ from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.compression import decompress
 from lightmeter.journal.header import EMBEDDED_KEY, fresh_run_id, read_run_header
 from lightmeter.journal.queries.items import count_by_status
-from lightmeter.journal.queries.shard_rows import answered_rows, insert_rows, pending_rows, raw_answer, shard_ranges
+from lightmeter.journal.queries.shard_rows import (
+    answered_rows,
+    insert_rows,
+    pending_row_dicts,
+    raw_answer,
+    shard_ranges,
+)
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.planning.plan import Plan
 from lightmeter.planning.progress import Progress
@@ -89,7 +95,7 @@ def analyze_shard(shard: ScreenShard) -> ScreenShard:
 
 async def _analyze(folder: Path, settings: Settings) -> None:
     options = read_run_header(folder).options
-    async with aclosing(stream_folder(folder, options, StartLimits(tables=False), None, settings)) as steps:
+    async with aclosing(stream_folder(folder, options, StartArguments(tables=False), None, settings)) as steps:
         async for step in steps:
             if isinstance(step, Run) and step.stopped_by is not None:
                 raise step.stopped_by
@@ -175,7 +181,7 @@ def _split(plan: Plan, folder: Path, files: ShardFolder, settings: Settings, sha
         meta = get_meta(db)
     with open_read_only(folder) as db:
         for first, last in shard_ranges(db, shard_rows):
-            rows = pending_rows(db, first, last)
+            rows = pending_row_dicts(db, first, last)
             shard = ScreenShard(f"{first:012}", len(rows), files, meta, settings)
             files.write(f"rows-{shard.name}.parquet", pa.Table.from_pylist(rows))
             yield shard

@@ -97,7 +97,7 @@ class Shares:
     """Shares of tags or NSFW labels, most frequent first, and how they were estimated.
 
     Attributes:
-        rule: The value of the run's option `sample`, by which the rows were chosen.
+        sample: The value of the run's option `sample`, by which the rows were chosen.
         population: Number of images and videos that can be analyzed; duplicates do not count.
         sampled: Number of rows that the budget was spent on, including rows that have no answer.
         answered: Number of rows that have an answer; the shares are computed from them.
@@ -106,7 +106,7 @@ class Shares:
             `population`.
     """
 
-    rule: str
+    sample: str
     population: int
     sampled: int
     answered: int
@@ -123,15 +123,15 @@ class Shares:
             )
         if self.answered == self.population:
             return f"All {self.population:,} images and videos that can be analyzed are answered: the shares are exact."
-        if self.rule in ("order", "diverse"):
+        if self.sample in ("order", "diverse"):
             return (
-                f"The {self.answered:,} answered rows of {self.population:,} were chosen by the rule {self.rule}, not "
-                "at random: the shares are theirs alone, and no interval for the whole manifest would be honest."
+                f"The {self.answered:,} answered rows of {self.population:,} were chosen by the rule {self.sample}, "
+                "not at random: the shares are theirs alone, and no interval for the whole manifest would be honest."
             )
         missing = self.sampled - self.answered
         text = (
             f"Estimated for all {self.population:,} images and videos that can be analyzed from {self.answered:,} "
-            f"answered rows, chosen by the rule {self.rule}; with 95 % confidence intervals."
+            f"answered rows, chosen by the rule {self.sample}; with 95 % confidence intervals."
         )
         if not missing:
             return text
@@ -192,7 +192,7 @@ def read_shares(
     for row in rows:
         found.setdefault(row["name"], {})[row["stratum"]] = row["items"]
     return Shares(
-        rule=options.sample,
+        sample=options.sample,
         population=sum(population.values()),
         sampled=sampled["n"],
         answered=sum(counts.values()),

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lightmeter.api.run_result import Run
-from lightmeter.api.run_steps import StartLimits, merged_options, settle_former_run, stream_folder
+from lightmeter.api.run_steps import StartArguments, merged_options, settle_former_run, stream_folder
 from lightmeter.engine.session import find_run_of_manifest, has_unsettled_former_run, prepare_run_journal
 from lightmeter.errors import ManifestError, UsageError
 from lightmeter.journal.commands.submissions import get_meta
@@ -60,7 +60,7 @@ async def stream_manifest(
     source: ManifestSource,
     folder: Path,
     options: Options,
-    limits: StartLimits,
+    arguments: StartArguments,
     stop: asyncio.Event | None,
     settings: Settings,
 ) -> AsyncGenerator[Progress | Run]:
@@ -74,7 +74,7 @@ async def stream_manifest(
         source: The manifest.
         folder: The output folder.
         options: The options of the run, with a budget.
-        limits: Arguments that hold only for this start of the run, and are not stored.
+        arguments: Arguments that hold only for this start of the run, and are not stored.
         stop: An event that stops the run early, as for `lightmeter.api.run_steps.stream_folder`.
         settings: The user's settings.
 
@@ -87,9 +87,9 @@ async def stream_manifest(
     header = await asyncio.to_thread(find_run_of_manifest, folder, source, options)
     if header is None:
         plan = await plan_without_rows(source, options, settings)
-        if not limits.consent:
+        if not arguments.consent:
             plan.must_not_need_consent()
-        settling = settle_former_run(plan, folder, stop, settings, accept_journal=limits.accept_journal)
+        settling = settle_former_run(plan, folder, stop, settings, accept_journal=arguments.accept_journal)
         async with aclosing(settling):
             async for progress in settling:
                 yield progress
@@ -102,14 +102,14 @@ async def stream_manifest(
                         yield step
         header, options = await asyncio.to_thread(prepare_run_journal, plan, folder), plan.options
     options = merged_options(folder, header, options)
-    limits = replace(limits, is_planning=header.planning_open, source=source)
-    async with aclosing(stream_folder(folder, options, limits, stop, settings)) as steps:
+    arguments = replace(arguments, is_planning=header.planning_open, source=source)
+    async with aclosing(stream_folder(folder, options, arguments, stop, settings)) as steps:
         async for run_step in steps:
             yield run_step
 
 
 async def continue_streaming_run(
-    folder: Path, options: Options, limits: StartLimits, stop: asyncio.Event | None, settings: Settings
+    folder: Path, options: Options, arguments: StartArguments, stop: asyncio.Event | None, settings: Settings
 ) -> AsyncGenerator[Progress | Run]:
     """Continue a run that stopped before its manifest was read to the end; yield progress, and at the end the run.
 
@@ -118,7 +118,7 @@ async def continue_streaming_run(
     Args:
         folder: The output folder.
         options: The options of the run.
-        limits: Arguments that hold only for this start of the run, and are not stored.
+        arguments: Arguments that hold only for this start of the run, and are not stored.
         stop: An event that stops the run early, as for `lightmeter.api.run_steps.stream_folder`.
         settings: The user's settings.
 
@@ -133,9 +133,9 @@ async def continue_streaming_run(
     except ManifestError:  # it is reported after the answers of open requests are collected
         is_same = True
     if source is None or is_same:
-        steps = stream_folder(folder, options, replace(limits, is_planning=True, source=source), stop, settings)
+        steps = stream_folder(folder, options, replace(arguments, is_planning=True, source=source), stop, settings)
     else:
-        steps = stream_manifest(source, folder, options, replace(limits, consent=True), stop, settings)
+        steps = stream_manifest(source, folder, options, replace(arguments, consent=True), stop, settings)
     async with aclosing(steps):
         async for step in steps:
             yield step

@@ -175,7 +175,7 @@ class Accounting:
             return False
         return state.uploads.schedule_upload(request.rows[0][1], free_failure_message(classification.data))
 
-    def recover_lost_answer(self, state: State, hold: int, rows: int) -> None:
+    def count_rows_as_pending(self, state: State, hold: int, rows: int) -> None:
         """Count the rows of a request as pending instead of in doubt, so that `record_answer` can count them.
 
         The answer of this request is in the journal. An older version of lightmeter stored it, but could not read it.

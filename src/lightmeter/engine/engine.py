@@ -49,22 +49,22 @@ from lightmeter.journal.store import open_read_only
 from lightmeter.journal.submission_states import State
 from lightmeter.money.request_prices import MAX_RECENT_CHARGES, RequestPrices, learner_from_journal
 from lightmeter.planning.progress import Progress
-from lightmeter.tables.gc_control import collector_eased
+from lightmeter.tables.gc_control import reduce_gc
 
 MAX_RESENDS: Final = 2
 """Most times that a run, at its end, sends lost requests to the embedded service again; then they stay in doubt."""
 
-SeqRange = tuple[int, int]
+PlaceRange = tuple[int, int]
 """(First place, last place) of a range of rows. Places count in the order of sending, by default manifest order."""
 
-ALL_ROWS: SeqRange = (0, 1 << 62)
+ALL_ROWS: PlaceRange = (0, 1 << 62)
 
 
 class Engine:
     """Sends the pending rows of a run and collects the answers. `open_engine` creates it."""
 
     def __init__(
-        self, session: Session, run_state: RunState, prices: RequestPrices, rows: SeqRange, pay_again: int = 0
+        self, session: Session, run_state: RunState, prices: RequestPrices, rows: PlaceRange, pay_again: int = 0
     ) -> None:
         self._rows = rows
         self._pay_again = pay_again
@@ -337,7 +337,7 @@ def _initial_state(session: Session, started_at_s: float) -> tuple[RunState, Req
 
 
 @asynccontextmanager
-async def open_engine(session: Session, rows: SeqRange = ALL_ROWS, *, pay_again: int = 0) -> AsyncIterator[Engine]:
+async def open_engine(session: Session, rows: PlaceRange = ALL_ROWS, *, pay_again: int = 0) -> AsyncIterator[Engine]:
     """Yield an engine for a range of rows; during the `with` block, it polls for answers in the background.
 
     Args:
@@ -367,7 +367,7 @@ async def open_engine(session: Session, rows: SeqRange = ALL_ROWS, *, pay_again:
     polling = asyncio.create_task(engine.poll())
     try:
         async with engine.uploads.prober, persisted_limiter(session, engine.limiter):
-            with collector_eased():
+            with reduce_gc():
                 yield engine
     finally:
         run_state.interrupt()

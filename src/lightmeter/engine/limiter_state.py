@@ -106,5 +106,5 @@ async def _share_forever(session: Session, limiter: AdaptiveLimiter, member: Sha
     """
     while True:
         with suppress(OSError):  # (such as a full disk: the shares then stay as they are)
-            limiter.share(member.exchange_states(limiter.state()), session.clock.monotonic())
+            limiter.adopt_share(member.exchange_states(limiter.state()), session.clock.monotonic())
         await session.clock.sleep(SHARE_INTERVAL_S)

@@ -96,7 +96,7 @@ class Reconciler:
             with open_read_only(self._session.out) as db:
                 earlier = windows_in_doubt(db)
             for opening, closing in earlier:
-                pending += await self._rule(opening, (closing, closing), again=True)
+                pending += await self._rule(opening, (closing, closing), readings_were_used=True)
         return pending
 
     async def _resend_lost(self) -> None:
@@ -161,8 +161,8 @@ class Reconciler:
             opening = opening_reading(db)
             if self._session.endpoint.embedded or opening is None or open_submissions(db):
                 return
-            throttled = throttled_since(db, opening.place)
-            failed = unknown_charges_since(db, opening.place)
+            throttled = throttled_since(db, opening.last_transition_id)
+            failed = unknown_charges_since(db, opening.last_transition_id)
             same_account = get_meta(db).get(_ACCOUNT_KEY) == self._account()
         if self._seconds_until_final(failed) > 0:
             return
@@ -225,7 +225,7 @@ class Reconciler:
         """
         sole_spender = self._session.header.options.sole_spender
         with open_read_only(self._session.out) as db:
-            submissions = submissions_sent_between(db, opening.place, readings[1].place)
+            submissions = submissions_sent_between(db, opening.last_transition_id, readings[1].last_transition_id)
         document, rulings = build_proof(opening, readings, submissions, sole_spender=sole_spender)
         if not sole_spender:
             return bool(rulings) and all(ruling.event is Event.GIVE_UP for ruling in rulings)
@@ -281,24 +281,26 @@ class Reconciler:
             await self._session.clock.sleep(min(READING_INTERVAL_S, self._session.charges_final_s))
         return None
 
-    async def _rule(self, opening: BalanceReading | None, readings: BalancePair, *, again: bool = False) -> int:
+    async def _rule(
+        self, opening: BalanceReading | None, readings: BalancePair, *, readings_were_used: bool = False
+    ) -> int:
         """Decide from two balances what the requests between them cost; return how many rows are pending again.
 
         Args:
             opening: The balance before the requests; None if no balance of this account was read before.
             readings: Two equal readings of the balance after the requests.
-            again: Whether these readings were used before, while others might also spend from the account. If True,
-                record nothing unless there is a ruling on some request now.
+            readings_were_used: Whether these readings were used before, while others might also spend from the account.
+                If True, record nothing unless there is a ruling on some request now.
         """
         if opening is None:
             await self._rule_unprovable(readings[1])
             return 0
         with open_read_only(self._session.out) as db:
-            submissions = submissions_sent_between(db, opening.place, readings[1].place)
+            submissions = submissions_sent_between(db, opening.last_transition_id, readings[1].last_transition_id)
             rows = {one.submission_id: len(one.rows) for one in submissions_in(db, IN_DOUBT)}
         sole_spender = self._session.header.options.sole_spender
         document, rulings = build_proof(opening, readings, submissions, sole_spender=sole_spender)
-        if not rulings and (again or not document["notes"]):
+        if not rulings and (readings_were_used or not document["notes"]):
             return 0
         await self._session.journal.write(apply_resolutions(opening, readings[1], document, rulings))
         holds = {one.submission_id: one.hold for one in submissions}

@@ -72,6 +72,6 @@ async def _record_readable_answers(session: Session, accounting: Accounting) -> 
         status = record.http_status or 0
         classification = classify_submission(RawAnswer(status, {}, raw))
         if classification.verdict is ResponseVerdict.ANSWERED:
-            accounting.recover_lost_answer(record.state, record.hold, len(record.rows))
+            accounting.count_rows_as_pending(record.state, record.hold, len(record.rows))
             received = ReceivedAnswer(raw, status, now)
             await accounting.record_answer(to_in_flight_request(record), received, Event.ANSWER, classification)

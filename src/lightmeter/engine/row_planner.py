@@ -64,8 +64,8 @@ async def plan_manifest(
         settings: The user's settings.
     """
     try:
-        with LockedTempDir() as temporary, Journal(temporary.path) as journal:
-            await RowPlanner(session, run_state, settings, temporary, journal).plan(source)
+        with LockedTempDir() as temporary, Journal(temporary.path) as temporary_journal:
+            await RowPlanner(session, run_state, settings, temporary, temporary_journal).plan(source)
     except LightmeterError as error:
         run_state.stop(error)
     except Exception as error:  # noqa: BLE001 (whatever it is: the engine raises it once all requests have ended)
@@ -82,18 +82,23 @@ class RowPlanner:
         run_state: State of the run, in which the planned rows are recorded, so that the engine may send them.
         settings: The user's settings.
         temporary: A temporary folder, which the caller removes afterwards.
-        journal: The open journal in `temporary`. It has no rows yet.
+        temporary_journal: The open journal in `temporary`. It has no rows yet.
     """
 
     def __init__(
-        self, session: Session, run_state: RunState, settings: Settings, temporary: LockedTempDir, journal: Journal
+        self,
+        session: Session,
+        run_state: RunState,
+        settings: Settings,
+        temporary: LockedTempDir,
+        temporary_journal: Journal,
     ) -> None:
         self._session = session
         self._run_state = run_state
         self._settings = settings
         self._options = session.header.options
         self._temporary = temporary
-        self._journal = journal
+        self._temporary_journal = temporary_journal
         self._added_at_s = 0.0
         with open_read_only(session.out) as db:
             self._next = count_rows(db)
@@ -117,7 +122,7 @@ class RowPlanner:
         out = self._session.out
         earlier = [folder for folder in comparable_runs(plan, out) if folder != out]
         reader = ManifestReader(source, options=self._options.read_options)
-        steps = write_checked_rows(reader, self._options, self._settings, self._session.clock, self._journal)
+        steps = write_checked_rows(reader, self._options, self._settings, self._session.clock, self._temporary_journal)
         async with aclosing(steps):
             async for _ in steps:
                 if monotonic() - self._added_at_s >= WAIT_S:
@@ -135,10 +140,10 @@ class RowPlanner:
         with open_read_only(self._session.out) as db:
             meta, rows = get_meta(db), planned_rows(db)
             while chunk := [before_sending(row) for row, _ in islice(rows, CHUNK_ROWS)]:
-                self._journal.submit(restore_rows(chunk)).result()
+                self._temporary_journal.submit(restore_rows(chunk)).result()
         del meta[PLANNING_OPEN]
-        self._journal.submit(put_meta(meta)).result()
-        self._journal.submit(index_findings).result()
+        self._temporary_journal.submit(put_meta(meta)).result()
+        self._temporary_journal.submit(index_findings).result()
 
     async def _add_rows(self, earlier: Sequence[Path], extra_types: Mapping[str, str]) -> None:
         """Add the rows planned since the last call to the journal of the run, and let the engine send them.
@@ -162,7 +167,7 @@ class RowPlanner:
         In the counts, a video whose frames are sent as images counts as these frames. If a run in one of the folders
         `earlier` has an answer for a row, the row is added with this answer.
         """
-        with open_read_only(self._journal.folder) as db:
+        with open_read_only(self._temporary_journal.folder) as db:
             rows = [row for row, _ in planned_rows(db, self._next, self._next + CHUNK_ROWS - 1)]
         with chunk_in_memory(rows, self._options.model_dump_json()) as chunk:
             cached = find_cached_rows(chunk, self._options, self._settings, self._session.clock.now())
@@ -182,7 +187,7 @@ class RowPlanner:
         Of `plan`, only the attribute `service` is used. `extra_types` is additional column of the manifest → its type.
         """
         out, meta = self._session.out, {"extra_types": json.dumps(extra_types)}
-        await self._journal.write(put_meta(meta))
+        await self._temporary_journal.write(put_meta(meta))
         plan = plan_from_journal(self._temporary, self._options, self._settings, plan.service)
         await asyncio.to_thread(plan.save, out / PLAN_NAME, thumbnails=False)
         own = self._temporary.path / THUMBNAILS_NAME

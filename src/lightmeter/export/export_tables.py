@@ -26,8 +26,8 @@ from typing import Final, TypeAlias
 
 from lightmeter.errors import TablesError
 from lightmeter.export.export_shard import ExportRun, Shard, export_shard, export_shard_aside
-from lightmeter.export.published_shards import SHARD_ANSWERS, unpublished_range
 from lightmeter.export.review_table import write_reviews
+from lightmeter.export.unexported_requests import MIN_SHARD_REQUESTS, unexported_range
 from lightmeter.facts.columns import OPTIONAL_TABLES, REVIEWS
 from lightmeter.journal.files import journal_path, snapshot_journal
 from lightmeter.journal.header import archived_runs, read_run_header
@@ -52,7 +52,7 @@ _Ranges = tuple[tuple[ExportRun, SubmissionRange], ...]
 
 
 def export_tables(
-    out: Path, *, whole: bool = False, processes: int = 1, map_shards: MapShards | None = None
+    out: Path, *, rewrite_all: bool = False, processes: int = 1, map_shards: MapShards | None = None
 ) -> dict[str, int]:
     """Write the tables of all runs in `out` from their journals. Return table → number of rows written.
 
@@ -62,7 +62,7 @@ def export_tables(
 
     Args:
         out: The output folder.
-        whole: Whether to write all tables again from the start, even if it would be enough to add new rows.
+        rewrite_all: Whether to write all tables again from the start, even if it would be enough to add new rows.
         processes: Maximum number of processes that share a large export. If it is more than 1, `multiprocessing`
             imports the module `__main__` again in each process, so that a script must guard its top-level code.
         map_shards: Function that applies a function to shards on the workers of a cluster, such as
@@ -79,7 +79,7 @@ def export_tables(
     try:
         with dataset.locked():
             runs = _runs(out)
-            rest = None if whole or _shares_items(runs) else unpublished_range(dataset, runs)
+            rest = None if rewrite_all or _shares_items(runs) else unexported_range(dataset, runs)
             ranges = _all_ranges(runs, processes) if rest is None else [((runs[-1], rest),)]
             rows = _export(dataset, runs, ranges, keep_others=rest is not None, map_shards=map_shards or processes)
             rows[REVIEWS] = write_reviews(dataset)
@@ -107,11 +107,11 @@ def export_settled(out: Path) -> None:
     dataset = Dataset(out)
     with dataset.locked():
         runs = _runs(out)
-        rest = None if runs[-1].header.options.ask or _shares_items(runs) else unpublished_range(dataset, runs)
+        rest = None if runs[-1].header.options.ask or _shares_items(runs) else unexported_range(dataset, runs)
         if rest is None:
             return
         with open_read_only(out) as db:
-            settled = list(settled_ranges(db, rest, SHARD_ANSWERS))
+            settled = list(settled_ranges(db, rest, MIN_SHARD_REQUESTS))
         if settled:
             _export(dataset, runs, [((runs[-1], one),) for one in settled], keep_others=True)
             if not (out / CATALOG).exists():
@@ -143,8 +143,8 @@ def _all_ranges(runs: Sequence[ExportRun], processes: int) -> list[_Ranges]:
     counts = []
     for run in runs:
         with open_read_only(run.folder) as db:
-            counts.append(sum(one.answers for one in settled_ranges(db, SubmissionRange(), SHARD_ANSWERS)))
-    answers_each = max(SHARD_ANSWERS, sum(counts) // (processes * _SHARDS_EACH))
+            counts.append(sum(one.answers for one in settled_ranges(db, SubmissionRange(), MIN_SHARD_REQUESTS)))
+    answers_each = max(MIN_SHARD_REQUESTS, sum(counts) // (processes * _SHARDS_EACH))
     if processes == 1 or sum(counts) < 2 * answers_each:
         return [tuple(whole_runs)]
     shards: list[_Ranges] = []

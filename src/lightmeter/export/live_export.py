@@ -19,7 +19,7 @@ from typing import Final
 
 from lightmeter.errors import LightmeterError
 from lightmeter.export.export_tables import export_settled
-from lightmeter.export.published_shards import SHARD_ANSWERS
+from lightmeter.export.unexported_requests import MIN_SHARD_REQUESTS
 from lightmeter.journal.queries.submissions import count_submissions_in
 from lightmeter.journal.store import open_read_only
 from lightmeter.journal.submission_states import State
@@ -43,13 +43,13 @@ class LiveExport:
     def start_if_due(self, seconds: float, answered: int) -> None:
         """Start the export process if it is time to do so and it was not started before.
 
-        It is time after `EXPORT_EVERY_S` seconds, or after `SHARD_ANSWERS` answered rows.
+        It is time after `EXPORT_EVERY_S` seconds, or after `MIN_SHARD_REQUESTS` answered rows.
 
         Args:
             seconds: Seconds since the run was started or resumed.
             answered: Number of rows answered since the run was started or resumed.
         """
-        if self._is_started or (seconds < EXPORT_EVERY_S and answered < SHARD_ANSWERS):
+        if self._is_started or (seconds < EXPORT_EVERY_S and answered < MIN_SHARD_REQUESTS):
             return
         self._is_started = True
         # -P: import no module from the working directory. New session: Ctrl-C does not reach the process.
@@ -74,15 +74,15 @@ class LiveExport:
 def _follow_journal(out: Path) -> None:
     """Add settled requests of the run in `out` to its tables again and again, until standard input is closed.
 
-    A request is settled if it is answered and its charge is known. An export happens when `SHARD_ANSWERS` new requests
-    are settled, or after `EXPORT_EVERY_S` seconds if at least one is.
+    A request is settled if it is answered and its charge is known. An export happens when `MIN_SHARD_REQUESTS` new
+    requests are settled, or after `EXPORT_EVERY_S` seconds if at least one is.
     """
     exported, exported_at = 0, 0.0
     while not select.select([sys.stdin], [], [], _CHECK_EVERY_S)[0]:
         with open_read_only(out) as db:
             settled = count_submissions_in(db, State.SETTLED)
         is_late = time.monotonic() - exported_at >= EXPORT_EVERY_S
-        if settled - exported >= SHARD_ANSWERS or (settled > exported and is_late):
+        if settled - exported >= MIN_SHARD_REQUESTS or (settled > exported and is_late):
             export_settled(out)
             exported, exported_at = settled, time.monotonic()
 

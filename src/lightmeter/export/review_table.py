@@ -19,7 +19,7 @@ from lightmeter.journal.reviews import (
     ReviewMark,
     changed_reviews,
     has_reviews,
-    review_batches,
+    review_chunks,
     review_mark,
 )
 from lightmeter.tables.arrow.row_tables import build_table, to_timestamps
@@ -71,10 +71,10 @@ def write_reviews(dataset: Dataset) -> int:
     """
     if not has_reviews(dataset.out):
         return 0
-    batches = review_batches(dataset.out)
-    mark, first = next(batches)
+    chunks = review_chunks(dataset.out)
+    mark, first = next(chunks)
     return _write_table(
-        dataset, mark, (_arrow_table(reviews) for reviews in chain([first], (each[1] for each in batches)))
+        dataset, mark, (_arrow_table(reviews) for reviews in chain([first], (each[1] for each in chunks)))
     )
 
 

@@ -151,15 +151,15 @@ class TagAgreement:
         second: Name of the second back end.
         both: Number of tags that both back ends assigned, summed over the images and frames.
         either: Number of tags that at least one of the two back ends assigned, summed over the images and frames.
-        labels: The most frequent tags, as tuples (tag, number of images and frames to which both back ends assigned the
-            tag, number to which at least one of them assigned the tag).
+        top_tags: The most frequent tags, as tuples (tag, number of images and frames to which both back ends assigned
+            the tag, number to which at least one of them assigned the tag).
     """
 
     first: str
     second: str
     both: int
     either: int
-    labels: tuple[tuple[str, int, int], ...]
+    top_tags: tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)

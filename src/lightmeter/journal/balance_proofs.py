@@ -18,7 +18,7 @@ from lightmeter import sqlite
 from lightmeter.journal.commands.submissions import apply_event, last_transition_id, mark_rows, requeue_rows
 from lightmeter.journal.submission_states import Event, State
 
-_OPEN: Final = tuple(
+_OPEN_STATES: Final = tuple(
     sorted({State.HELD, State.SENT, State.ANSWERED, State.ACKED, State.POLLED, State.REFUSED, State.UNCERTAIN})
 )
 """States of a submission that may still be charged, or whose charge is not recorded yet."""
@@ -34,13 +34,13 @@ class BalanceReading:
         reading_id: Id of the balance in the journal; later balances have larger ids.
         at: When the balance was read, in seconds since the epoch.
         balance: The balance, in credits.
-        place: Id of the last transition (change of state of a submission) before the balance was read.
+        last_transition_id: Id of the last transition (change of state of a submission) before the balance was read.
     """
 
     reading_id: int
     at: float
     balance: int
-    place: int
+    last_transition_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +120,8 @@ def opening_reading(db: sqlite.Connection) -> BalanceReading | None:
 
 def open_submissions(db: sqlite.Connection) -> int:
     """Return the number of requests (POSTs) that are still in flight, unanswered, or without a recorded charge."""
-    marks = ", ".join("?" * len(_OPEN))
-    return int(db.execute(f"SELECT count(*) FROM submissions WHERE state IN ({marks})", _OPEN).get)  # noqa: S608 (marks are ?, ?, …)
+    marks = ", ".join("?" * len(_OPEN_STATES))
+    return int(db.execute(f"SELECT count(*) FROM submissions WHERE state IN ({marks})", _OPEN_STATES).get)  # noqa: S608 (marks are ?, ?, …)
 
 
 _SENT_BETWEEN: Final = """

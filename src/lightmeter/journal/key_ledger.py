@@ -224,16 +224,16 @@ class KeyLedger:
         with self._errors_translated(), sqlite.write_transaction(self._db):
             self._correct_dead_runs(self.latest_period(period), self._folder)
 
-    def _correct_dead_runs(self, period: str, only: str | None = None) -> None:
+    def _correct_dead_runs(self, period: str, only_folder: str | None = None) -> None:
         """Correct the ledger's credits of other runs whose process has ended, from the journals of these runs.
 
-        Only the credits of `period` (such as `2026-03`) are corrected. Credits paid are never lowered. If `only` is a
-        folder, only the runs with this output folder are corrected. If `only` is None, all runs are.
+        Only the credits of `period` (such as `2026-03`) are corrected. Credits paid are never lowered. If
+        `only_folder` is a folder, only the runs with this output folder are corrected. If it is None, all runs are.
         """
         account, run_id = self._run
         query = "SELECT run_id, folder, process FROM runs WHERE account = ? AND period = ? AND run_id <> ?"
         for other, folder, process in list(self._db.execute(query, (account, period, run_id))):
-            if folder != (only or folder) or (process and _is_alive(process)):
+            if folder != (only_folder or folder) or (process and _is_alive(process)):
                 continue
             totals = _read_journal_totals(Path(folder), other)
             if totals is None:  # missing or unreadable: what the run may have spent stays counted

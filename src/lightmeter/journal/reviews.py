@@ -199,7 +199,7 @@ def valid_decisions(folder: Path) -> dict[str, Decision]:
         return dict(rows)
 
 
-def review_batches(folder: Path) -> Iterator[tuple[ReviewMark, list[Review]]]:
+def review_chunks(folder: Path) -> Iterator[tuple[ReviewMark, list[Review]]]:
     """Yield all valid decisions about the items of the run in `folder`, in lists of bounded length.
 
     The valid decision about an item is the newest one that is not withdrawn. Each list comes with the version of the

@@ -192,7 +192,7 @@ def balance_gap(db: sqlite.Connection, balance: int) -> int:
     opening = opening_reading(db)
     if opening is None:
         return 0
-    return max(0, opening.balance - spent_since(db, opening.place) - balance)
+    return max(0, opening.balance - spent_since(db, opening.last_transition_id) - balance)
 
 
 async def judge_balance_gap(journal: Journal, check: JournalCheck, gap: int, at: float, *, sole_spender: bool) -> int:

@@ -30,7 +30,7 @@ from lightmeter.options import Options, parse_options
 from lightmeter.planning.checks.checked_rows import plan_meta, write_checked_rows
 from lightmeter.planning.checks.row_checks import CHUNK_ROWS, RowChecker
 from lightmeter.planning.plan import Plan, plan_from_journal
-from lightmeter.planning.plan_file import PlanFile, read_head_without_rows, read_plan_file, thumbnails_beside
+from lightmeter.planning.plan_file import PlanFile, read_plan_file, read_plan_without_rows, thumbnails_beside
 from lightmeter.planning.preflight import ServiceInfo, preflight
 from lightmeter.planning.price_sources import price_meta, with_prices_from_settings
 from lightmeter.planning.progress import Progress
@@ -170,17 +170,17 @@ def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
         UsageError: Delta or Iceberg tables are requested, but the package that writes them is not installed.
     """
     settings, path = settings or read_settings(), Path(path)
-    if (head := read_head_without_rows(path)) is not None:
-        return _plan_again(path, head, settings)
+    if (plan_values := read_plan_without_rows(path)) is not None:
+        return _plan_again(path, plan_values, settings)
     saved = read_plan_file(path)
     try:
-        options = _with_planned_service(saved, parse_options(**saved.head["options"]), settings)
+        options = _with_planned_service(saved, parse_options(**saved.plan_values["options"]), settings)
         check_table_format(options.table_format)
         _check_manifest(saved)
         own = options.prices
         if own is not None and own.path and Path(own.path).exists() and load_prices(Path(own.path)) != own:
             raise PlanChanged(f"The price file {own.path} changed since it was planned.", hint=_PLAN_AGAIN)
-        service = ServiceInfo.from_dict(saved.head.get("service"))
+        service = ServiceInfo.from_dict(saved.plan_values.get("service"))
         meta = _checked_meta(saved, price_meta(options, settings, service))
     except (KeyError, TypeError, ValueError) as error:
         raise SettingsError(f"{path} is not a plan file: {error!r}.", hint=_PLAN_AGAIN) from error
@@ -193,14 +193,14 @@ def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
         return plan_from_journal(temp_dir, options, settings, service)
 
 
-def _plan_again(path: Path, head: dict[str, Any], settings: Settings) -> Plan:
+def _plan_again(path: Path, plan_values: dict[str, Any], settings: Settings) -> Plan:
     """Plan the manifest that a plan file of version 1 names, with the options in the file.
 
     Plan files of version 1 hold no rows.
 
     Args:
         path: The plan file.
-        head: The parsed content of the plan file.
+        plan_values: The parsed content of the plan file.
         settings: The user's settings.
 
     Raises:
@@ -208,10 +208,10 @@ def _plan_again(path: Path, head: dict[str, Any], settings: Settings) -> Plan:
         PlanChanged: the content of the manifest, or the price of a picture, differs from that in the file.
     """
     try:
-        name, digest = head["manifest"]["name"], head["manifest"]["sha256"]
-        price = int(head["price_per_image_millicredits"])
-        known = {option: value for option, value in head["options"].items() if option in Options.model_fields}
-        options = parse_options(**{**known, "base_url": head["base_url"]})
+        name, digest = plan_values["manifest"]["name"], plan_values["manifest"]["sha256"]
+        price = int(plan_values["price_per_image_millicredits"])
+        known = {option: value for option, value in plan_values["options"].items() if option in Options.model_fields}
+        options = parse_options(**{**known, "base_url": plan_values["base_url"]})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SettingsError(f"{path} is not a plan file: {error!r}.", hint=_PLAN_AGAIN) from error
     source = name if "://" in name or Path(name).exists() else path.parent / Path(name).name
@@ -258,7 +258,7 @@ def _restore(saved: PlanFile, journal: Journal, settings: Settings) -> None:
     The cached answers are read from the cache folder in `settings`.
 
     Raises:
-        PlanChanged: an answer is no longer cached, or the file has another number of rows than its head says.
+        PlanChanged: an answer is no longer cached, or the file has another number of rows than it says.
     """
     rows, done = saved.read_rows(), 0
     while chunk := list(islice(rows, CHUNK_ROWS)):
@@ -279,7 +279,7 @@ def _with_planned_service(saved: PlanFile, options: Options, settings: Settings)
     Raises:
         PlanChanged: the plan is for the embedded service, but the options or the settings now have a base URL.
     """
-    planned, now = saved.head["base_url"], options.base_url or settings.base_url
+    planned, now = saved.plan_values["base_url"], options.base_url or settings.base_url
     if planned is None and now is not None:
         raise PlanChanged(
             f"The plan is for the embedded service, but the settings now name {now}.",
@@ -289,7 +289,7 @@ def _with_planned_service(saved: PlanFile, options: Options, settings: Settings)
 
 
 def _check_manifest(saved: PlanFile) -> None:
-    manifest = saved.head["manifest"]
+    manifest = saved.plan_values["manifest"]
     name, path = manifest["name"], manifest["path"]
     if path is None:
         return
@@ -315,19 +315,19 @@ def _checked_meta(saved: PlanFile, prices: dict[str, str]) -> dict[str, str]:
     Raises:
         PlanChanged: the price of an image in `prices` differs from that in the plan file.
     """
-    head: dict[str, Any] = saved.head
-    _check_price(head["price_per_image_millicredits"], prices, "the price table")
-    manifest = head["manifest"]
+    plan_values: dict[str, Any] = saved.plan_values
+    _check_price(plan_values["price_per_image_millicredits"], prices, "the price table")
+    manifest = plan_values["manifest"]
     path_meta = {} if manifest["path"] is None else {"manifest_path": mask_credentials(manifest["path"])}
-    screen = head.get("screen")
+    screen = plan_values.get("screen")
     screen_meta = {} if screen is None else {SCREEN_META: ScreenOutcome(**screen).to_json()}
     return {
-        "run_id": head["run_id"],
+        "run_id": plan_values["run_id"],
         "manifest": mask_credentials(manifest["name"]),
         "manifest_sha256": manifest["sha256"],
         "extra_types": json.dumps(manifest["columns"]),
-        "lightmeter": head["lightmeter"],
-        "planned_at": head["planned_at"],
+        "lightmeter": plan_values["lightmeter"],
+        "planned_at": plan_values["planned_at"],
         **prices,
         **path_meta,
         **screen_meta,

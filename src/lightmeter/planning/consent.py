@@ -54,10 +54,10 @@ def must_be_explicit(options: Options, settings: Settings) -> None:
 
     For the embedded service, never raise: it needs no consent.
     """
-    raise_if_needed(consent_needed(options, settings, ServiceInfo()))
+    raise_if_consent_needed(consent_needed(options, settings, ServiceInfo()))
 
 
-def raise_if_needed(needed: Sequence[str]) -> None:
+def raise_if_consent_needed(needed: Sequence[str]) -> None:
     """Raise UsageError if `needed` is not empty; it holds the sentences that `consent_needed` returns."""
     if needed:
         raise UsageError(" ".join(needed), hint=_HINT)

@@ -46,7 +46,7 @@ from lightmeter.planning.affordable_rows import (
 from lightmeter.planning.comparison.adjustable_options import check_rows_stay_valid
 from lightmeter.planning.comparison.cost_by_column import ColumnCost, cost_by_column
 from lightmeter.planning.comparison.plan_comparison import PlanComparison, PlanSnapshot, compare_plans, read_snapshot
-from lightmeter.planning.consent import consent_needed, provider_notes, raise_if_needed
+from lightmeter.planning.consent import consent_needed, provider_notes, raise_if_consent_needed
 from lightmeter.planning.frame_counts import frames_by_length, frames_to_skip
 from lightmeter.planning.frame_savings import FrameSavings, frame_savings
 from lightmeter.planning.plan_file import thumbnails_beside, write_plan_file
@@ -223,21 +223,21 @@ class Plan:
         target = Path(path)
         with open_read_only(self.folder) as db:
             meta = get_meta(db)
-            head = self._head(meta)
-            head["manifest"] |= {"path": meta.get("manifest_path"), "columns": json.loads(meta["extra_types"])}
-            head |= {"planned_at": meta["planned_at"]}
-            write_plan_file(target, head, planned_rows(db))
+            plan_values = self._plan_values(meta)
+            plan_values["manifest"] |= {"path": meta.get("manifest_path"), "columns": json.loads(meta["extra_types"])}
+            plan_values |= {"planned_at": meta["planned_at"]}
+            write_plan_file(target, plan_values, planned_rows(db))
         if thumbnails:
             copy_thumbnails(self.folder / THUMBNAILS_NAME, thumbnails_beside(target))
         return target
 
-    def _head(self, meta: Mapping[str, str]) -> dict[str, Any]:
+    def _plan_values(self, meta: Mapping[str, str]) -> dict[str, Any]:
         return {**self.to_dict(), "prices_millicredits": json.loads(meta["prices"])}
 
     def snapshot(self) -> PlanSnapshot:
         """Return the parts of this plan that `compare_plans` needs."""
         with open_read_only(self.folder) as db:
-            return PlanSnapshot(self._head(get_meta(db)), self.folder, self.folder_owner)
+            return PlanSnapshot(self._plan_values(get_meta(db)), self.folder, self.folder_owner)
 
     def compare(self, old: Plan | Path | str) -> PlanComparison:
         """Return what differs from an older plan: rows, credits, prices and options.
@@ -296,7 +296,7 @@ class Plan:
 
     def must_not_need_consent(self) -> None:
         """Raise UsageError if `needs_consent` (what the user must allow) is not empty; the message contains it."""
-        raise_if_needed(self.needs_consent)
+        raise_if_consent_needed(self.needs_consent)
 
     def __str__(self) -> str:
         return plan_as_text(self)

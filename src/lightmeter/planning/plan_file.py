@@ -60,14 +60,14 @@ class PlanFile:
 
     Attributes:
         path: The file.
-        head: Everything in the file except the rows, as plain JSON values; `plan_as_json` shows most keys.
+        plan_values: Everything in the file except the rows, as plain JSON values; `plan_as_json` shows most keys.
         rows: Number of rows.
         inline_rows: The rows as lines of JSON if they are in the plan file itself; otherwise empty.
         rows_path: The file `<name>.rows.jsonl.gz` with the rows; None if they are in the plan file itself.
     """
 
     path: Path
-    head: dict[str, Any]
+    plan_values: dict[str, Any]
     rows: int
     inline_rows: tuple[bytes, ...]
     rows_path: Path | None
@@ -89,7 +89,7 @@ class PlanFile:
                 f"The rows of the plan cannot be read: {self.rows_path}: {error.strerror or error}.",
                 hint="The plan is two files: keep them side by side.",
             ) from error
-        _check_digest(self.head["rows_file"]["sha256"], digest, self.rows_path)
+        _check_digest(self.plan_values["rows_file"]["sha256"], digest, self.rows_path)
         with gzip.open(self.rows_path, "rb") as lines:
             yield from map(_parse_row, lines)
 
@@ -114,14 +114,14 @@ def thumbnails_beside(path: Path) -> Path:
     return path.with_name(f"{path.stem}.{THUMBNAILS_NAME}")
 
 
-def write_plan_file(path: Path, head: dict[str, Any], rows: Iterable[PlanFileRow]) -> None:
+def write_plan_file(path: Path, plan_values: dict[str, Any], rows: Iterable[PlanFileRow]) -> None:
     """Write a plan file atomically.
 
     If there are more than `MAX_INLINE_ROWS` rows, write them first, to the file `<name>.rows.jsonl.gz` beside it.
 
     Args:
         path: Path of `plan.json`.
-        head: Everything except the rows, as plain JSON values: `plan_as_json` and what `Plan.save` adds.
+        plan_values: Everything except the rows, as plain JSON values: `plan_as_json` and what `Plan.save` adds.
         rows: The rows, in the order of the manifest, each with its cached answer or None.
     """
     lines = (_format_row(*row) for row in rows)
@@ -130,7 +130,7 @@ def write_plan_file(path: Path, head: dict[str, Any], rows: Iterable[PlanFileRow
     if len(first) <= MAX_INLINE_ROWS:
         digest = hashlib.sha256(b"".join(first)).hexdigest()
         body = ",\n    ".join(line.decode().rstrip() for line in first)
-        text = json.dumps({**head, "listed_sha256": digest}, indent=2, ensure_ascii=False)
+        text = json.dumps({**plan_values, "listed_sha256": digest}, indent=2, ensure_ascii=False)
         write_text(path, f'{text[:-2]},\n  "listed": [\n    {body}\n  ]\n}}\n')
         beside.unlink(missing_ok=True)  # left by a longer plan that was saved here before
         return
@@ -144,16 +144,16 @@ def write_plan_file(path: Path, head: dict[str, Any], rows: Iterable[PlanFileRow
         with temporary.open("rb") as written:
             digest = hashlib.file_digest(written, "sha256").hexdigest()
     rows_file = {"name": beside.name, "sha256": digest, "bytes": beside.stat().st_size}
-    write_text(path, json.dumps({**head, "rows_file": rows_file}, indent=2, ensure_ascii=False) + "\n")
+    write_text(path, json.dumps({**plan_values, "rows_file": rows_file}, indent=2, ensure_ascii=False) + "\n")
 
 
-def read_head_without_rows(path: Path) -> dict[str, Any] | None:
+def read_plan_without_rows(path: Path) -> dict[str, Any] | None:
     """Return the content of a plan file of version 1, which holds no rows; None for any other file."""
     try:
-        head = json.loads(path.read_bytes())
+        plan_values = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None
-    return head if isinstance(head, dict) and head.get("plan_version") == 1 else None
+    return plan_values if isinstance(plan_values, dict) and plan_values.get("plan_version") == 1 else None
 
 
 def read_plan_file(path: Path) -> PlanFile:
@@ -164,9 +164,11 @@ def read_plan_file(path: Path) -> PlanFile:
         PlanChanged: the rows in `path` itself were changed after the plan was saved.
     """
     try:
-        head: dict[str, Any] = json.loads(path.read_bytes())
-        version, rows, listed = head["plan_version"], head["rows"], head.pop("listed", None)
-        beside = None if listed is not None or version != PLAN_VERSION else path.with_name(head["rows_file"]["name"])
+        plan_values: dict[str, Any] = json.loads(path.read_bytes())
+        version, rows, listed = plan_values["plan_version"], plan_values["rows"], plan_values.pop("listed", None)
+        beside = (
+            None if listed is not None or version != PLAN_VERSION else path.with_name(plan_values["rows_file"]["name"])
+        )
     except OSError as error:
         raise SettingsError(f"The plan file {path} cannot be read: {error.strerror or error}.") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -180,8 +182,8 @@ def read_plan_file(path: Path) -> PlanFile:
         )
     lines = tuple(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in listed or ())
     if beside is None:
-        _check_digest(head.get("listed_sha256"), hashlib.sha256(b"".join(lines)).hexdigest(), path)
-    return PlanFile(path, head, rows, lines, beside)
+        _check_digest(plan_values.get("listed_sha256"), hashlib.sha256(b"".join(lines)).hexdigest(), path)
+    return PlanFile(path, plan_values, rows, lines, beside)
 
 
 def _check_digest(saved: str | None, found: str, path: Path) -> None:

@@ -13,7 +13,12 @@ from lightmeter.errors import BrokenMedia, MediaError
 from lightmeter.media.image import is_blank, thumbnail
 from lightmeter.media.media_info import VideoInfo
 from lightmeter.media.video.decoder_client import DecoderLimits, DecoderPool, VideoFrame, decoder_session
-from lightmeter.media.video.frame_differences import FrameFeatures, cut_indices, frame_features, is_near_identical
+from lightmeter.media.video.frame_differences import (
+    FrameFeatures,
+    frame_features,
+    is_near_identical,
+    scene_start_indices,
+)
 from lightmeter.media.video.sampling import evenly_spaced, frame_count, frame_times
 from lightmeter.media.video.video_codec import read_codec, stated_bytes
 from lightmeter.prechecks.finding import Finding
@@ -127,7 +132,7 @@ def _check_frames(info: VideoInfo, frames: Sequence[VideoFrame], facts: dict[str
         **facts,
         "sampled_frames": len(frames),
         "near_identical_share": round(sum(repeats) / len(repeats), 4) if repeats else None,
-        "scene_cuts_s": [frames[index].time_s for index in cut_indices(features)],
+        "scene_cuts_s": [frames[index].time_s for index in scene_start_indices(features)],
     }
     found = [Finding("decode", "info" if captured else "warning", message, captured, facts)]
     if any(blank):

@@ -47,7 +47,7 @@ class Approval(RunInput):
     reason: str = Field(default="", description="Why; it appears in the log.")
 
 
-def price_of_rest(out: Path) -> CreditRange:
+def price_of_unsent_rows(out: Path) -> CreditRange:
     """Return the price of the rows that the run in `out` has not sent yet, computed from the prices in its plan."""
     header = read_run_header(out)
     with open_read_only(out) as db:
@@ -76,7 +76,7 @@ async def approve_run(out: Path, above: int, hours: float, manifest: str) -> Sta
         hours: Hours to wait for the answer.
         manifest: Row of a Markdown table that names the manifest. The person sees it above the rows of `plan_lines`.
     """
-    price, summary = price_of_rest(out), summarize(out)
+    price, summary = price_of_unsent_rows(out), summarize(out)
     most = most_credits(price, summary)
     if not _needs_approval(most, above):
         return None

@@ -33,19 +33,20 @@ _TOTALS: Final = {name: f"{name} (run's total)" for name in ("paid", "requests",
 """Name of a value → its label in the summary, for values that the run adds up over all flow runs."""
 
 
-async def show_results(run: Run, name: str, tables: dict[str, int], now: Spent) -> None:
+async def show_results(run: Run, name: str, tables: dict[str, int], spent_by_flow_run: Spent) -> None:
     """Write the artifacts of a run: summary, statement of its credits, and pictures of its tags and colors, if any.
 
     Args:
         run: The run, with its tables.
         name: Name of the manifest.
         tables: Number of rows by table.
-        now: What this flow run has spent.
+        spent_by_flow_run: What this flow run has spent.
     """
     title = f"{name} → {mask_credentials(str(run.folder))}"
-    await write_table("analyze-summary", summary_rows(run.summary().to_dict(), tables, now), title)
+    await write_table("analyze-summary", summary_rows(run.summary().to_dict(), tables, spent_by_flow_run), title)
     spent = (
-        f"This flow run: {counted(now.paid, 'credit')} paid, {counted(now.requests, 'request')} sent. The whole run:"
+        f"This flow run: {counted(spent_by_flow_run.paid, 'credit')} paid, "
+        f"{counted(spent_by_flow_run.requests, 'request')} sent. The whole run:"
     )
     texts = {"analyze-statement": "\n".join((spent, "", "```", *run.statement().lines(), "```"))}
     if tables.get("tags"):
@@ -125,7 +126,7 @@ def _cell(text: str) -> str:
     return esc(" ".join(text.split())).replace("|", "\\|")
 
 
-def summary_rows(summary: dict[str, Any], tables: dict[str, int], now: Spent) -> list[dict[str, Any]]:
+def summary_rows(summary: dict[str, Any], tables: dict[str, int], spent_by_flow_run: Spent) -> list[dict[str, Any]]:
     """Return rows of a table: what a flow run has spent, then the totals of the run, then the sizes of its tables.
 
     Each row is a dict with the keys `name` and `value`.
@@ -133,7 +134,7 @@ def summary_rows(summary: dict[str, Any], tables: dict[str, int], now: Spent) ->
     Args:
         summary: The summary of the run, as `RunSummary.to_dict` returns it.
         tables: Table → number of rows.
-        now: What this flow run has spent.
+        spent_by_flow_run: What this flow run has spent.
     """
     values = {**summary, **summary["credits"], **{f"table {table}": count for table, count in tables.items()}}
     totals = [
@@ -141,4 +142,7 @@ def summary_rows(summary: dict[str, Any], tables: dict[str, int], now: Spent) ->
         for name, value in values.items()
         if not isinstance(value, dict)
     ]
-    return [*({"name": name.replace("_", " "), "value": value} for name, value in now.payload.items()), *totals]
+    return [
+        *({"name": name.replace("_", " "), "value": value} for name, value in spent_by_flow_run.payload.items()),
+        *totals,
+    ]

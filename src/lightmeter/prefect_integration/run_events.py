@@ -57,16 +57,16 @@ def read_totals(out: Path) -> RunTotals:
     return RunTotals(header.run_ids, Spent(summary.paid, summary.requests))
 
 
-def emit_outcome(run: Run, state: State[Any] | None, now: Spent) -> None:
+def emit_outcome(run: Run, state: State[Any] | None, spent_by_flow_run: Spent) -> None:
     """Send the event `lightmeter.run.completed` or `lightmeter.run.failed`, which says how a run ended.
 
     Args:
         run: The run.
         state: The failed state of the flow run; None if nothing is left to do.
-        now: What this flow run has spent.
+        spent_by_flow_run: What this flow run has spent.
     """
     summary = run.summary()
-    values = {**now.payload, "rows": summary.rows, "paid": summary.paid, "balance": summary.balance_after}
+    values = {**spent_by_flow_run.payload, "rows": summary.rows, "paid": summary.paid, "balance": summary.balance_after}
     if state is None:
         emit_event("lightmeter.run.completed", str(run.folder), **values)
         return
@@ -74,13 +74,13 @@ def emit_outcome(run: Run, state: State[Any] | None, now: Spent) -> None:
     emit_event("lightmeter.run.failed", str(run.folder), state=state.name, message=state.message, **left, **values)
 
 
-def emit_failure(out: str, state: State[Any], now: Spent) -> State[Any]:
+def emit_failure(out: str, state: State[Any], spent_by_flow_run: Spent) -> State[Any]:
     """Send the event `lightmeter.run.failed` for a flow run that ended by an error or a refusal; return `state`.
 
     Args:
         out: The output folder.
         state: The failed state of the flow run.
-        now: What this flow run has spent.
+        spent_by_flow_run: What this flow run has spent.
     """
-    emit_event("lightmeter.run.failed", out, state=state.name, message=state.message, **now.payload)
+    emit_event("lightmeter.run.failed", out, state=state.name, message=state.message, **spent_by_flow_run.payload)
     return state

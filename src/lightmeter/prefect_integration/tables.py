@@ -37,20 +37,20 @@ def run_tables(out: Path) -> tuple[str, ...]:
     return (*TABLES, *embeddings, *(() if options.ask is None else (table_name(options.ask),)))
 
 
-def write_tables(out: Path, *, whole: bool = False) -> dict[str, int]:
+def write_tables(out: Path, *, rewrite_all: bool = False) -> dict[str, int]:
     """Write the Parquet tables from the journal, in a Prefect task run that updates the assets of the tables.
 
     Return table → number of rows.
 
     Args:
         out: The output folder of the run.
-        whole: Whether to write all tables again. False only adds new rows where that is enough.
+        rewrite_all: Whether to write all tables again. False only adds new rows where that is enough.
     """
     run_id = read_run_header(out).run_id
     keys = {table: asset_key(out, table) for table in run_tables(out)}
 
     def export(run: str) -> dict[str, int]:
-        rows = export_tables(out, whole=whole)
+        rows = export_tables(out, rewrite_all=rewrite_all)
         for table, key in keys.items():
             add_asset_metadata(key, {"rows": rows.get(table, 0), "run": run})
         return rows

@@ -158,7 +158,7 @@ def _split(
 ) -> Sequence[CheckShard]:
     reader = ManifestReader(source, options=options.read_options)
     cache = open_check_cache(reader.stored_at or reader.name, options, settings) if options.reuse else None
-    arguments = _worker_arguments(checker_arguments(options, settings), executor.workers)
+    arguments = _worker_arguments(checker_arguments(options, settings), executor.parallel_shards)
     with cache or nullcontext():
         return list(split_rows(iter(reader), cache, folder, scale_out.shard_rows, arguments))
 

@@ -45,10 +45,10 @@ class ShardExecutor:
     """A Dask or Ray cluster that runs functions on shards; made by `open_executor`.
 
     Attributes:
-        workers: Number of shards that run at the same time.
+        parallel_shards: Number of shards that run at the same time.
     """
 
-    workers: int
+    parallel_shards: int
     _map: _MapShards
 
     def map(self, function: Callable[[S], R], shards: Sequence[S]) -> Generator[R | None]:

@@ -141,7 +141,7 @@ class RunningService:
         await self._stack.aclose()
 
 
-async def open_account(database: str, name: str, credits_: int) -> str:
+async def create_api_key(database: str, name: str, credits_: int) -> str:
     """Return a new API key for an account; create the account if it is missing. Only a hash of the key is stored.
 
     Args:
@@ -222,7 +222,7 @@ async def _start_components(config: ServiceConfig, stack: AsyncExitStack) -> tup
 
     The returned `Backends` is the body of GET /api/backends.
     """
-    logs.enable()
+    logs.reenable_loggers()
     metrics = Metrics()
     backends, availability, offers, rates = _load(config, metrics)
     for backend in backends.values():
@@ -298,7 +298,7 @@ async def start_worker(
         if metrics_port is not None:
             facts["metrics"], stop = runner.metrics.serve(metrics_host, metrics_port)
             stack.push_async_callback(asyncio.to_thread, stop)
-        logs.started("worker", **facts)
+        logs.log_start("worker", **facts)
         return stack.pop_all()
 
 
@@ -345,7 +345,7 @@ async def start_service(config: ServiceConfig, host: str = "127.0.0.1", port: in
         bound = listener.sockets[0].getsockname()[1]
         url_host = f"[{host}]" if ":" in host else host
         base_url = f"http://{url_host}:{bound}"
-        logs.started("service", address=base_url, **_start_facts(config, offers))
+        logs.log_start("service", address=base_url, **_start_facts(config, offers))
         fault_counts = {} if injector is None else injector.fault_counts
         return RunningService(base_url, bound, stack.pop_all(), fault_counts)
 

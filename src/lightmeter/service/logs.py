@@ -32,7 +32,7 @@ PROBE_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 log = logging.getLogger("lightmeter.access")
 
 
-def access(
+def log_access(
     method: str, path: str, status: int, seconds: float, account_id: int | None, analysis_id: str | None = None
 ) -> None:
     """Write one line of the access log.
@@ -57,7 +57,7 @@ def access(
     log.log(level, text, extra={"facts": facts})
 
 
-def started(kind: str, **facts: str) -> None:
+def log_start(kind: str, **facts: str) -> None:
     """Write a log line that says that a `service` or a `worker` (`kind`) has started.
 
     `facts` are further fields of the line, such as the names of the back ends.
@@ -96,7 +96,7 @@ class _JsonFormatter(logging.Formatter):
         return json.dumps(line, default=str)  # ASCII only, so that lone surrogates and line ends are escaped
 
 
-def enable() -> None:
+def reenable_loggers() -> None:
     """Enable the loggers of the service again.
 
     Call it after Prefect was imported: the import of Prefect disables all loggers that exist at that time.
@@ -112,4 +112,4 @@ def configure(log_format: LogFormat = "text", *, level: int = logging.INFO) -> N
         _JsonFormatter() if log_format == "json" else _TextFormatter("%(asctime)s %(levelname)s %(name)s %(message)s")
     )
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    enable()
+    reenable_loggers()

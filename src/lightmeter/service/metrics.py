@@ -164,7 +164,7 @@ class Metrics:
         """Count a lookup in the cache of results, as a hit or a miss."""
         self._cache("hit" if hit else "miss").inc()
 
-    def count_job(self, state: str) -> None:
+    def count_job_state(self, state: str) -> None:
         """Count an analysis request that has entered the state `queued`, `running`, `completed` or `failed`."""
         self._jobs(state).inc()
         telemetry.count("lightmeter.service.jobs", 1, {"lightmeter.state": state})

@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from typing import Final
 
 _RARE_THRESHOLD: Final = 10_000
-"""Inside `collector_eased`, a garbage collection starts when there are this many more containers than after the last.
+"""Inside `reduce_gc`, a garbage collection starts when there are this many more containers than after the last.
 
 They take about 5 MB. Python's default is 700.
 """
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
+def pause_gc() -> Iterator[None]:
     """Turn off Python's automatic garbage collection inside the block, for all threads.
 
     The end of the block turns it on again if it was on before.
@@ -36,12 +36,12 @@ def collector_paused() -> Iterator[None]:
 
 _lock: Final = threading.Lock()
 _open_blocks: Final[list[tuple[tuple[int, int, int], bool]]] = []
-"""One entry for each open `collector_eased` block; all entries are equal. An entry has two values: the collector's
+"""One entry for each open `reduce_gc` block; all entries are equal. An entry has two values: the collector's
 thresholds before the first of these blocks, and whether that first block froze the older objects."""
 
 
 @contextmanager
-def collector_eased() -> Iterator[None]:
+def reduce_gc() -> Iterator[None]:
     """Make Python's garbage collections rare inside the block, and keep them from scanning older objects.
 
     About 100,000 objects, such as those of modules, exist before a run. To scan them in each collection would take a

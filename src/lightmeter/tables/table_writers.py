@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.tables.arrow.fact_tables import fact_tables
-from lightmeter.tables.gc_control import collector_paused
+from lightmeter.tables.gc_control import pause_gc
 from lightmeter.tables.parts import PartWriter
 
 _BATCH_BYTES: Final = 2**21
@@ -31,7 +31,7 @@ def open_table_writers(writers: Mapping[str, PartWriter]) -> Iterator[TableWrite
     At the end of the block, all rows are in the writers; the caller must close them. Inside the block, Python's garbage
     collector is off.
     """
-    with collector_paused():
+    with pause_gc():
         opened = TableWriters(writers)
         yield opened
         opened.flush_answers()

@@ -19,13 +19,13 @@ from pydantic import (
 )
 
 
-class Wire(BaseModel):
+class ResponseModel(BaseModel):
     """Base class of the service's JSON answers and their parts; unknown fields are kept, not refused."""
 
     model_config = ConfigDict(extra="allow")
 
 
-class Tag(Wire):
+class Tag(ResponseModel):
     """A tag of an image or frame; `score` is 0 to 1, `source` the back end that found it (None in some old answers)."""
 
     name: str
@@ -33,7 +33,7 @@ class Tag(Wire):
     source: str | None = None
 
 
-class Color(Wire):
+class Color(ResponseModel):
     """A dominant color; `score` is its prominence, and `pixel_fraction` its share of the pixels, both 0 to 1.
 
     `hex` has the form `#rrggbb`. `red`, `green` and `blue` are 0 to 255.
@@ -48,7 +48,7 @@ class Color(Wire):
     source: str | None = None
 
 
-class Nsfw(Wire):
+class Nsfw(ResponseModel):
     """A moderation label, such as `adult`. It has a `score` (0 to 1) or a `likelihood` (such as `VERY_LIKELY`)."""
 
     label: str
@@ -57,20 +57,20 @@ class Nsfw(Wire):
     source: str | None = None
 
 
-class Description(Wire):
+class Description(ResponseModel):
     """A description of an image or frame; `source` is the back end that wrote it."""
 
     description: str
     source: str | None = None
 
 
-class Face(Wire):
+class Face(ResponseModel):
     """A face in an image or frame; `source` is the back end. All other fields depend on the back end and are kept."""
 
     source: str | None = None
 
 
-class Text(Wire):
+class Text(ResponseModel):
     """A text that a back end read in an image or frame; `bounding_poly` is `{"vertices": [{"x", "y"}]}` in pixels.
 
     Attributes:
@@ -86,7 +86,7 @@ class Text(Wire):
     source: str | None = None
 
 
-class Brand(Wire):
+class Brand(ResponseModel):
     """A logo or brand in an image or frame; `bounding_poly` is `{"vertices": [{"x", "y"}]}` in pixels.
 
     `score` is how sure the back end is, 0 to 1.
@@ -106,7 +106,7 @@ def _reject_partial_vector(value: Any, validate: ValidatorFunctionWrapHandler) -
         raise ValueError("must be a list of numbers, one at least") from None
 
 
-class Embedding(Wire):
+class Embedding(ResponseModel):
     """Embedding vector of an image or frame; an answer has it only if the request names the feature `embeddings`.
 
     Attributes:
@@ -130,7 +130,7 @@ def _flat_brands(value: Any) -> Any:
     ]
 
 
-class Entries(Wire):
+class Entries(ResponseModel):
     """Results of all back ends for an image, a video, or one frame of a video.
 
     The keys of `tags` are tag names (case-sensitive), and the keys of `colors` are hex strings. Each value is a list
@@ -166,7 +166,7 @@ class Asset(Entries):
     frames: list[FrameEntries] | None = None
 
 
-class Results(Wire):
+class Results(ResponseModel):
     """The object `all` in an answer: results for each image or video, and error texts.
 
     An error text is about one image, video, back end or feature. Results that the answer has are valid even then.
@@ -176,7 +176,7 @@ class Results(Wire):
     errors: list[Any] = Field(default_factory=list)
 
 
-class Answer(Wire):
+class Answer(ResponseModel):
     """Any JSON answer of /api/fetch and /api/response/<id>: request accepted, in progress, results, or an error.
 
     Fields that are not described here repeat the request.
@@ -216,13 +216,13 @@ class Answer(Wire):
     error: str | None = None
 
 
-class Credits(Wire):
+class Credits(ResponseModel):
     """Answer of GET /api/credits: the account's balance in credits; one credit is worth one cent."""
 
     credits: int
 
 
-class BackendOffer(Wire):
+class BackendOffer(ResponseModel):
     """A back end (model or provider) that a service offers.
 
     Attributes:
@@ -252,7 +252,7 @@ def _known_rounding(value: object) -> object:
     return value if value in ("image", "request") else None
 
 
-class Backends(Wire):
+class Backends(ResponseModel):
     """Answer of GET /api/backends: the back ends that a service offers. Some services lack this endpoint.
 
     Attributes:
@@ -265,7 +265,7 @@ class Backends(Wire):
     rounding: Annotated[Literal["image", "request"] | None, BeforeValidator(_known_rounding)] = None
 
 
-class ErrorBody(Wire):
+class ErrorBody(ResponseModel):
     """JSON body of every HTTP error response of the service."""
 
     error: str

@@ -38,7 +38,7 @@ async def export(_base_url: str, folder: Path) -> None:
     """Write the tables from the journal, in one process."""
     from lightmeter.export.export_tables import export_tables  # noqa: PLC0415 (as above)
 
-    await asyncio.to_thread(export_tables, folder / "out", whole=True)
+    await asyncio.to_thread(export_tables, folder / "out", rewrite_all=True)
 
 
 def main(stage: str, base_url: str, folder: Path) -> None:

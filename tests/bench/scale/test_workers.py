@@ -76,7 +76,7 @@ class Timer:
 
     def __init__(self, executor: ShardExecutor) -> None:
         self.executor = executor
-        self.workers = executor.workers
+        self.parallel_shards = executor.parallel_shards
         self.seconds = self.busy_s = 0.0
 
     def map(self, function: Any, shards: Any) -> Iterator[Any]:
@@ -90,7 +90,7 @@ class Timer:
     @property
     def orchestration(self) -> float:
         """Share of the workers' time that was not spent inside of shards."""
-        return 1 - self.busy_s / (self.seconds * self.workers)
+        return 1 - self.busy_s / (self.seconds * self.parallel_shards)
 
 
 def compared(engine: str, what: str, work: Any) -> None:
@@ -167,7 +167,7 @@ def test_export_on_one_and_two_workers(engine, tmp_path):
 
     def work(timer: Timer) -> None:
         # The same shards for both numbers of workers.
-        written = export_tables(out, whole=True, processes=2, map_shards=timer.map)
+        written = export_tables(out, rewrite_all=True, processes=2, map_shards=timer.map)
         assert written == rows
 
     compared(engine, f"export of {ANSWERS} answers", work)

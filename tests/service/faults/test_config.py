@@ -9,10 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.faults.config import FAULT_KINDS, NO_FAULTS, Fault, FaultName, Faults, Lane
+from lightmeter.service.faults.config import FAULT_KINDS, NO_FAULTS, Fault, FaultName, Faults, RequestType
 
-SUBMIT = frozenset({Lane.SUBMIT})
-POLL = frozenset({Lane.POLL})
+SUBMIT = frozenset({RequestType.SUBMIT})
+POLL = frozenset({RequestType.POLL})
 RESULTS = SUBMIT | POLL
 
 WRONG = """
@@ -38,7 +38,7 @@ WRONG = """
 """
 
 
-def fault(name: FaultName, on: frozenset[Lane] = SUBMIT, **settings) -> Fault:
+def fault(name: FaultName, on: frozenset[RequestType] = SUBMIT, **settings) -> Fault:
     """Return a fault with these settings; the others are the defaults."""
     return Fault.model_validate({"name": name, "on": on, **settings})
 
@@ -56,7 +56,7 @@ def fault(name: FaultName, on: frozenset[Lane] = SUBMIT, **settings) -> Fault:
             '"429": {"cap": 8, "status": 503, "retry-after": 7}',
             fault("429", cap=8, status=503, **{"retry-after": 7}),
         ),
-        ('"429": {"cap": 8, "on": "all"}', fault("429", frozenset(Lane), cap=8)),
+        ('"429": {"cap": 8, "on": "all"}', fault("429", frozenset(RequestType), cap=8)),
         ('"queue": 5', fault("queue", **{"per-second": 5})),
         ('"drop-before": 0.05', fault("drop-before", chance=0.05)),
         ('"drop-after": {"chance": 1, "on": "poll"}', fault("drop-after", POLL, chance=1)),
@@ -67,7 +67,7 @@ def fault(name: FaultName, on: frozenset[Lane] = SUBMIT, **settings) -> Fault:
         ('"truncate": 0.02', fault("truncate", RESULTS, chance=0.02)),
         (
             '"slow": {"seconds": [0.2, 1.5], "on": "credits"}',
-            fault("slow", frozenset({Lane.CREDITS}), seconds=(0.2, 1.5)),
+            fault("slow", frozenset({RequestType.CREDITS}), seconds=(0.2, 1.5)),
         ),
         ('"late": 3', fault("late", POLL, seconds=3)),
         ('"shuffle": true', fault("shuffle", RESULTS, chance=1)),
@@ -83,7 +83,7 @@ def fault(name: FaultName, on: frozenset[Lane] = SUBMIT, **settings) -> Fault:
         ('"text-credits": 0.5', fault("text-credits", RESULTS, chance=0.5)),
         ('"no-credits": {"on": "submit"}', fault("no-credits", chance=1)),
         ('"charge-late": [2, 5]', fault("charge-late", seconds=(2, 5))),
-        ('"prices": 2', fault("prices", frozenset(Lane), factor=2)),
+        ('"prices": 2', fault("prices", frozenset(RequestType), factor=2)),
     ],
 )
 def test_settings_are_read_as_written(text, read):
@@ -120,7 +120,7 @@ def test_the_message_lists_what_is_allowed(text, allowed):
 def test_each_example_of_the_help_is_valid(name, kind):
     """Each example of the help can be given to the service."""
     (read,) = Faults.read(f'{{"{name}": {kind.example}}}').entries
-    assert (read.name, read.on) == (name, kind.lanes)
+    assert (read.name, read.on) == (name, kind.request_types)
 
 
 def test_files_and_inline_text_give_the_same_faults(tmp_path):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import aiohttp
 import pytest
 
-from lightmeter.service.app import open_account
+from lightmeter.service.app import create_api_key
 from lightmeter.service.store.credits import LedgerAccount
 from lightmeter.service.store.store import Store
 
@@ -109,7 +109,7 @@ async def test_kill_9_loses_nothing_and_charges_nothing_twice(processes, databas
     """Every request whose client polls completes, and the ledger's revenue equals the charges in the answers."""
     running = create_processes(processes, database)
     await asyncio.gather(*(asyncio.to_thread(process.begin) for process in running))
-    headers = {"X-API-Key": f"Token {await open_account(database, 'payer', CREDITS)}"}
+    headers = {"X-API-Key": f"Token {await create_api_key(database, 'payer', CREDITS)}"}
     services = [process for process in running if process.verb == "serve"]
     load, rng = Load(), random.Random(20)  # noqa: S311 (times, not secrets)
     sending = [keep_sending(load, rng, session, services, headers, encoded) for _ in range(4)]

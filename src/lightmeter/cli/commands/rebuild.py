@@ -65,9 +65,9 @@ def _export(folder: Path, executor: Executor) -> dict[str, int]:
     """
     folder = folder.absolute()
     if executor == "local":
-        return export_tables(folder, whole=True, processes=process_cpu_count())
+        return export_tables(folder, rewrite_all=True, processes=process_cpu_count())
     with open_executor(executor) as cluster:
-        return export_tables(folder, whole=True, processes=cluster.workers, map_shards=cluster.map)
+        return export_tables(folder, rewrite_all=True, processes=cluster.parallel_shards, map_shards=cluster.map)
 
 
 @click.command("compact")

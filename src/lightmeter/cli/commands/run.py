@@ -13,7 +13,7 @@ import click
 
 from lightmeter import telemetry
 from lightmeter.api.run_result import Run, summarize
-from lightmeter.api.run_steps import StartLimits
+from lightmeter.api.run_steps import StartArguments
 from lightmeter.api.runs import stream_resume, stream_run, stream_screened_plan
 from lightmeter.api.streaming_run import check_streamable, stream_manifest
 from lightmeter.cli.options import (
@@ -118,7 +118,7 @@ def run_command(
             changes["accept_journal"] = accept_journal
             return _continue_run(out, changes, as_json=as_json)
         if stream:
-            return _run_while_reading(str(manifest), out, wanted, StartLimits(consent=yes), as_json=as_json)
+            return _run_while_reading(str(manifest), out, wanted, StartArguments(consent=yes), as_json=as_json)
         plan = _load_plan(manifest, saved_plan, wanted, out, consent=yes)
         preview = _show_and_check_price(plan, out, check, as_json=as_json)
         if not yes and sys.stdin.isatty() and not click.confirm(_confirmation_question(preview), err=True):
@@ -169,26 +169,26 @@ def _continue_run(out: Path, changes: dict[str, Any], *, as_json: bool) -> int:
     return report_outcome(run, as_json=as_json)
 
 
-def _run_while_reading(manifest: str, out: Path, wanted: Options, limits: StartLimits, *, as_json: bool) -> int:
+def _run_while_reading(manifest: str, out: Path, wanted: Options, arguments: StartArguments, *, as_json: bool) -> int:
     """Send rows while the manifest is still being read (`--stream`); return the exit code.
 
-    On a terminal, ask the user first, unless `limits` holds the user's consent.
+    On a terminal, ask the user first, unless `arguments` holds the user's consent.
 
     Args:
         manifest: Path or URI of the manifest.
         out: The output folder.
         wanted: The options of the run.
-        limits: Arguments that hold only for this start and are not stored with the run, such as the user's consent.
+        arguments: Arguments that hold only for this start and are not stored with the run, such as the user's consent.
         as_json: Whether to print the outcome as JSON.
     """
     settings = read_settings()
-    if not limits.consent:
+    if not arguments.consent:
         must_be_explicit(wanted, settings)
         question = f"Spend up to {wanted.budget} credits while the manifest is being read?"
         if sys.stdin.isatty() and not click.confirm(question, err=True):
             click.echo("Not started: nothing was spent.", err=True)
             return Interrupted.exit_code
-    run = run_with_progress(lambda stop: stream_manifest(manifest, out, wanted, limits, stop, settings))
+    run = run_with_progress(lambda stop: stream_manifest(manifest, out, wanted, arguments, stop, settings))
     return report_outcome(run, as_json=as_json)
 
 

@@ -303,9 +303,9 @@ class AdaptiveLimiter:
         self.concurrency_limit = None
         self.in_flight_limit = float(self.max_in_flight)
         since_found, since_start = self._since_found, self._since_start
-        rate = since_found.rate_until(record) if since_found else 0.0
-        rate = rate or (since_start.rate_until(record) if since_start else 0.0)
-        accepted = since_found.until(record) if since_found else 0
+        rate = since_found.rate_before(record) if since_found else 0.0
+        rate = rate or (since_start.rate_before(record) if since_start else 0.0)
+        accepted = since_found.accepted_before(record) if since_found else 0
         tried = _START_RATE + _START_GROWTH * record.number
         self.rate_estimator = RateEstimator(first_rate(rate, accepted, tried), now, record)
         if since_start is not None:
@@ -359,7 +359,7 @@ class AdaptiveLimiter:
         elif state.get("cap", 0) >= 1:
             self._use_known_concurrency(_WARM_START * state["cap"] * sharers, now)
 
-    def share(self, others: Sequence[Mapping[str, float]], now: float) -> None:
+    def adopt_share(self, others: Sequence[Mapping[str, float]], now: float) -> None:
         """Adopt an equal share of the service's limit, which this process and others use together.
 
         From its own share, each process estimates the whole limit. The new share is the mean of these estimates,

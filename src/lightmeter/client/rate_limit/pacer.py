@@ -49,13 +49,13 @@ class AcceptedCount:
         self.start = start
         self.not_accepted = not_accepted
 
-    def until(self, record: SendRecord) -> int:
+    def accepted_before(self, record: SendRecord) -> int:
         """Return how many requests were accepted from the request `start` (included) to that of `record` (excluded)."""
         return record.number - self.start.number - self.not_accepted
 
-    def rate_until(self, record: SendRecord) -> float:
+    def rate_before(self, record: SendRecord) -> float:
         """Return the accepted requests per second from the request `start` to that of `record`; 0 if there are none."""
-        accepted, duration_s = self.until(record), record.sent_at - self.start.sent_at
+        accepted, duration_s = self.accepted_before(record), record.sent_at - self.start.sent_at
         return accepted / duration_s if accepted > 0 and duration_s > 0 else 0.0
 
 

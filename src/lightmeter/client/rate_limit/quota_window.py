@@ -76,7 +76,7 @@ class QuotaWindow:
             blocked_since: When the rejections before the reset began.
             still_blocked_at: The last time at which the reset had certainly not happened yet.
         """
-        accepted = self._accepted.until(record)
+        accepted = self._accepted.accepted_before(record)
         self._shortest_s = max(self._shortest_s, still_blocked_at - blocked_since)
         if not self._reset_observed:
             self.quota = float(accepted)
@@ -104,7 +104,7 @@ class QuotaWindow:
 
     def is_used_up(self, record: SendRecord) -> bool:
         """Whether most of the quota was used since the last reset, which explains the rejection of request `record`."""
-        return self._accepted.until(record) >= _MIN_USED_PART * self.quota
+        return self._accepted.accepted_before(record) >= _MIN_USED_PART * self.quota
 
     def next_reset_at(self, now: float, blocked_since: float) -> float | None:
         """Return the earliest time at which the quota may be renewed; None while no renewal has been observed.

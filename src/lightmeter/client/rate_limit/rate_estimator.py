@@ -272,8 +272,8 @@ class RateEstimator:
     def _rejected_between_probes(self, record: SendRecord) -> None:
         """Lower the estimate after the rejection of a request (`record`) that did not belong to a probe."""
         count = self._accepted
-        accepted = count.until(record) if count else 0
-        measured = count.rate_until(record) if count and accepted >= _MIN_ACCEPTED else 0.0
+        accepted = count.accepted_before(record) if count else 0
+        measured = count.rate_before(record) if count and accepted >= _MIN_ACCEPTED else 0.0
         if self._fallback_rates and accepted < 3 * _MIN_ACCEPTED:
             self._fall_back(measured)
             self._accepted = AcceptedCount(record)

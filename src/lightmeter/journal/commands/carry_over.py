@@ -20,7 +20,7 @@ from lightmeter.journal.frame_rows import FIRST_FRAME_SEQ, FRAMES_PER_ROW, HAS_F
 from lightmeter.journal.queries.latest_runs import add_credits
 from lightmeter.journal.submission_states import HOLDING, State
 
-_OPEN: Final = "(" + ", ".join(f"'{state}'" for state in sorted(HOLDING - {State.WRITTEN_OFF})) + ")"
+_MOVABLE_STATES_SQL: Final = "(" + ", ".join(f"'{state}'" for state in sorted(HOLDING - {State.WRITTEN_OFF})) + ")"
 """SQL: states of requests whose answer or charge is unknown. These requests move to the next run.
 
 Requests in the state `written_off` stay in the earlier run.
@@ -138,7 +138,7 @@ FROM temp.found f LEFT JOIN old.answer_retries a ON a.seq = f.old_seq LEFT JOIN 
     f"""
 INSERT INTO main.answer_retries SELECT f.seq, r.error, r.backends, r.submission_id, r.reason
 FROM temp.found f JOIN old.answer_retries r ON r.seq = f.old_seq LEFT JOIN old.submissions s USING (submission_id)
-WHERE r.submission_id IS NULL OR s.state IN {_OPEN}
+WHERE r.submission_id IS NULL OR s.state IN {_MOVABLE_STATES_SQL}
 """,  # noqa: S608
 )
 """SQL: copies the answers of the rows in `found`.
@@ -154,7 +154,7 @@ FROM temp.found f JOIN old.items o ON o.seq = f.old_seq WHERE f.seq = items.seq
 """SQL: gives the rows in `found` the status and result that they had in the earlier run."""
 
 _MOVE_OPEN: Final = (
-    f"INSERT INTO main.submissions SELECT * FROM old.submissions WHERE state IN {_OPEN}",  # noqa: S608
+    f"INSERT INTO main.submissions SELECT * FROM old.submissions WHERE state IN {_MOVABLE_STATES_SQL}",  # noqa: S608
     """
 INSERT INTO main.transitions SELECT t.* FROM old.transitions t JOIN main.submissions USING (submission_id)
 ORDER BY t.rowid
@@ -190,15 +190,18 @@ If the new manifest lacks a row of such a request, the row is appended to `items
 """
 
 _FORGET_OPEN: Final = (
-    f"UPDATE money SET held = held - (SELECT coalesce(sum(hold), 0) FROM submissions WHERE state IN {_OPEN})",  # noqa: S608
+    (
+        "UPDATE money SET held = held - "  # noqa: S608
+        f"(SELECT coalesce(sum(hold), 0) FROM submissions WHERE state IN {_MOVABLE_STATES_SQL})"
+    ),
     *(
         f"UPDATE {table} SET submission_id = NULL WHERE submission_id IN "  # noqa: S608
-        f"(SELECT submission_id FROM submissions WHERE state IN {_OPEN})"
+        f"(SELECT submission_id FROM submissions WHERE state IN {_MOVABLE_STATES_SQL})"
         for table in ("items", "answer_retries")
     ),
     *(
         f"DELETE FROM {table} WHERE submission_id IN "  # noqa: S608
-        f"(SELECT submission_id FROM submissions WHERE state IN {_OPEN})"
+        f"(SELECT submission_id FROM submissions WHERE state IN {_MOVABLE_STATES_SQL})"
         for table in ("answers", "transitions", "submissions")
     ),
 )
@@ -253,7 +256,7 @@ def _run_all(db: sqlite.Connection, statements: tuple[str, ...]) -> None:
 
 def has_open_requests(db: sqlite.Connection) -> bool:
     """Return whether a journal has requests whose answer or charge is still unknown."""
-    return bool(db.execute(f"SELECT EXISTS (SELECT 1 FROM submissions WHERE state IN {_OPEN})").get)  # noqa: S608
+    return bool(db.execute(f"SELECT EXISTS (SELECT 1 FROM submissions WHERE state IN {_MOVABLE_STATES_SQL})").get)  # noqa: S608
 
 
 def move_open_requests(db: sqlite.Connection, folder: Path) -> None:

@@ -58,7 +58,7 @@ def shard_ranges(db: sqlite.Connection, rows: int) -> list[tuple[int, int]]:
     return ranges
 
 
-def pending_rows(db: sqlite.Connection, first: int, last: int) -> list[dict[str, Any]]:
+def pending_row_dicts(db: sqlite.Connection, first: int, last: int) -> list[dict[str, Any]]:
     """Return the pending rows in places `first` to `last` (both included) of the send order.
 
     Each row is a dict of all columns of the table `items` except `submission_id`.
@@ -69,7 +69,7 @@ def pending_rows(db: sqlite.Connection, first: int, last: int) -> list[dict[str,
 
 @sqlite.command
 def insert_rows(db: sqlite.Connection, rows: Sequence[dict[str, Any]]) -> None:
-    """Insert rows, as returned by `pending_rows`, into `db`, the journal of a shard (a range of rows)."""
+    """Insert rows, as returned by `pending_row_dicts`, into `db`, the journal of a shard (a range of rows)."""
     names = list(rows[0])
     statement = f"INSERT INTO items ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608 (names of our own columns)
     db.executemany(statement, [tuple(row.values()) for row in rows])

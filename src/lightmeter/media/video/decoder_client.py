@@ -210,11 +210,11 @@ class DecoderPool:
     Each video is decoded in a fork of a kept process. After any error, the process is killed, not kept.
 
     Args:
-        most_idle: Most processes that are kept while they have no video to decode.
+        max_idle: Most processes that are kept while they have no video to decode.
     """
 
-    def __init__(self, most_idle: int) -> None:
-        self._most_idle = most_idle
+    def __init__(self, max_idle: int) -> None:
+        self._max_idle = max_idle
         self._idle: list[tuple[Process, BinaryIO]] = []
 
     async def __aenter__(self) -> Self:
@@ -223,7 +223,7 @@ class DecoderPool:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._most_idle = 0
+        self._max_idle = 0
         idle, self._idle = self._idle, []
         for process, log in idle:
             await self.put_back(process, log, is_sound=False)
@@ -245,9 +245,9 @@ class DecoderPool:
     async def put_back(self, process: Process, log: BinaryIO, *, is_sound: bool) -> None:
         """Keep a decoder process and its log for later videos, or kill the process and close the log.
 
-        The process is kept if it had no error (`is_sound`), still runs, and fewer than `most_idle` are kept already.
+        The process is kept if it had no error (`is_sound`), still runs, and fewer than `max_idle` are kept already.
         """
-        if is_sound and process.returncode is None and len(self._idle) < self._most_idle:
+        if is_sound and process.returncode is None and len(self._idle) < self._max_idle:
             self._idle.append((process, log))
             return
         with log:

@@ -80,7 +80,7 @@ def is_near_identical(first: FrameFeatures, second: FrameFeatures) -> bool:
     return largest_change(first, second) <= NEAR_IDENTICAL_LEVELS
 
 
-def cut_indices(frames: Sequence[FrameFeatures], threshold: float = CUT_DIFFERENCE) -> list[int]:
+def scene_start_indices(frames: Sequence[FrameFeatures], threshold: float = CUT_DIFFERENCE) -> list[int]:
     """Return the indices of frames that begin a scene, except the first frame.
 
     A frame begins a scene if its `scene_difference` from the frame before is `threshold` or more.

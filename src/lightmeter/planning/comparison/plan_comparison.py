@@ -32,41 +32,41 @@ class PlanSnapshot:
     """The parts of a plan that a comparison with another plan needs.
 
     Attributes:
-        head: What the plan file holds except the rows, as plain JSON values; `plan_as_json` shows most keys.
+        plan_values: What the plan file holds except the rows, as plain JSON values; `plan_as_json` shows most keys.
         folder: Temporary folder with a journal of the rows of the plan.
         folder_owner: Object that removes the folder when it is garbage-collected.
     """
 
-    head: Mapping[str, Any]
+    plan_values: Mapping[str, Any]
     folder: Path
     folder_owner: object
 
     @property
     def credits(self) -> CreditRange:
         """The price of the plan as a range of credits."""
-        return CreditRange(self.head["credits"]["low"], self.head["credits"]["high"])
+        return CreditRange(self.plan_values["credits"]["low"], self.plan_values["credits"]["high"])
 
     @property
     def price_milli(self) -> int:
         """Millicredits for an image or frame, before rounding."""
-        return int(self.head["price_per_image_millicredits"])
+        return int(self.plan_values["price_per_image_millicredits"])
 
     @property
     def rounding(self) -> Rounding | None:
         """What the service rounds up to whole credits: each picture or each request. None if it does not say."""
-        return parse_rounding(self.head.get("rounding"))
+        return parse_rounding(self.plan_values.get("rounding"))
 
     @property
     def retry_milli(self) -> int:
         """Millicredits to repeat the user's question (`--ask`) about an image or frame; 0 without a question."""
-        return int(self.head.get("retry_per_image_millicredits", 0))
+        return int(self.plan_values.get("retry_per_image_millicredits", 0))
 
     @property
     def prices_are_guessed(self) -> bool:
         """Whether the prices are from lightmeter's built-in table, because the service has not confirmed its prices."""
-        service = self.head.get("service") or {}
-        own = self.head["options"].get("prices")
-        return self.head["base_url"] is not None and service.get("backends") is None and own is None
+        service = self.plan_values.get("service") or {}
+        own = self.plan_values["options"].get("prices")
+        return self.plan_values["base_url"] is not None and service.get("backends") is None and own is None
 
     def price(self, *groups: PlannedGroup) -> CreditRange:
         """Return what a run of the rows in `groups` would cost in credits, with the prices of this plan."""
@@ -255,16 +255,16 @@ def read_snapshot(path: Path) -> PlanSnapshot:
                 rows = (row for row, _ in saved.read_rows())
                 while chunk := list(islice(rows, CHUNK_ROWS)):
                     journal.submit(restore_rows(chunk)).result()
-            return _checked(PlanSnapshot(saved.head, temp_dir.path, temp_dir))
+            return _checked(PlanSnapshot(saved.plan_values, temp_dir.path, temp_dir))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             hint = "Make one: lightmeter plan MANIFEST --save FILE"
             raise SettingsError(f"{path} is not a plan file.", hint=hint) from error
 
 
 def _checked(snapshot: PlanSnapshot) -> PlanSnapshot:
-    """Return `snapshot`; raise KeyError, TypeError or ValueError if its `head` lacks a value that comparisons need."""
+    """Return `snapshot`; raise KeyError, TypeError or ValueError if a value that comparisons need is missing."""
     _ = snapshot.credits, snapshot.price_milli, snapshot.retry_milli, snapshot.prices_are_guessed
-    _ = dict(snapshot.head["counts"]), {name: int(milli) for name, milli in _prices(snapshot).items()}
+    _ = dict(snapshot.plan_values["counts"]), {name: int(milli) for name, milli in _prices(snapshot).items()}
     return snapshot
 
 
@@ -275,12 +275,12 @@ def compare_plans(old: PlanSnapshot, new: PlanSnapshot) -> PlanComparison:
         after=new.credits,
         before_label=_label(old, old.credits.low, old.credits.high),
         after_label=_label(new, new.credits.low, new.credits.high),
-        counts_before=old.head["counts"],
-        counts_after=new.head["counts"],
+        counts_before=old.plan_values["counts"],
+        counts_after=new.plan_values["counts"],
         rows=_row_changes(old, new),
         shares=_feature_cost_changes(old, new),
         prices=_feature_price_changes(_prices(old), _prices(new)),
-        options=_option_changes(old.head, new.head),
+        options=_option_changes(old.plan_values, new.plan_values),
     )
 
 
@@ -319,7 +319,7 @@ def _shares(plan: PlanSnapshot) -> dict[str, tuple[int, int | None]]:
 
 def _prices(plan: PlanSnapshot) -> Mapping[str, int]:
     """Return a plan's prices: a text `BACKEND FEATURE` → millicredits for an image or frame."""
-    prices: Mapping[str, int] = plan.head["prices_millicredits"]
+    prices: Mapping[str, int] = plan.plan_values["prices_millicredits"]
     return prices
 
 
@@ -345,20 +345,20 @@ def _option_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Opt
     )
 
 
-def _option_values(head: Mapping[str, Any]) -> dict[str, Any]:
+def _option_values(plan_values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a plan's options: name → plain JSON value.
 
-    `head` is the content of the plan file except the rows. Options that did not yet exist in the version of lightmeter
-    that saved the plan have their default values.
+    `plan_values` is the content of the plan file except the rows. Options that did not yet exist in the version of
+    lightmeter that saved the plan have their default values.
     """
-    known = {name: value for name, value in head["options"].items() if name in Options.model_fields}
+    known = {name: value for name, value in plan_values["options"].items() if name in Options.model_fields}
     try:
         values = parse_options(**known).model_dump(mode="json")
     except SettingsError:  # (a value that this lightmeter no longer allows is compared as it is)
         values = Options().model_dump(mode="json") | known
     if values["prices"] is not None:
         values["prices"] = {name: value for name, value in values["prices"].items() if name != "path"}
-    return {**values, "base_url": head["base_url"]}
+    return {**values, "base_url": plan_values["base_url"]}
 
 
 def _range_json(credits_: CreditRange) -> dict[str, int | None]:

@@ -35,7 +35,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from lightmeter.errors import SettingsError
 
 
-class Lane(StrEnum):
+class RequestType(StrEnum):
     """Type of an API request. The operator can limit a fault to some types.
 
     `SUBMIT` sends images and videos, `POLL` asks for the result, and `CREDITS` reads the balance.
@@ -56,9 +56,9 @@ ODD_VALUES: Final[tuple[OddValue, ...]] = get_args(OddValue)
 """Values of the setting `kind` of the fault `odd-value`: the ways to break the JSON of an answer."""
 
 
-def _as_lanes(value: object) -> object:
+def _as_request_types(value: object) -> object:
     if value == "all":
-        return list(Lane)
+        return list(RequestType)
     return [value] if isinstance(value, str) else value
 
 
@@ -66,13 +66,13 @@ def _as_range(value: object) -> object:
     return value if isinstance(value, list | tuple) else (value, value)
 
 
-Lanes: TypeAlias = Annotated[frozenset[Lane], BeforeValidator(_as_lanes), Field(min_length=1)]
+RequestTypes: TypeAlias = Annotated[frozenset[RequestType], BeforeValidator(_as_request_types), Field(min_length=1)]
 Rate: TypeAlias = Annotated[float, Field(strict=True, ge=0.001, le=100_000)]
 Count: TypeAlias = Annotated[float, Field(strict=True, ge=1, le=100_000)]
 Seconds: TypeAlias = Annotated[float, Field(strict=True, ge=0, le=3600)]
 
-SUBMIT: Final = frozenset({Lane.SUBMIT})
-POLL: Final = frozenset({Lane.POLL})
+SUBMIT: Final = frozenset({RequestType.SUBMIT})
+POLL: Final = frozenset({RequestType.POLL})
 RESULTS: Final = SUBMIT | POLL
 
 
@@ -109,7 +109,7 @@ class Fault(BaseModel):
     model_config = ConfigDict(frozen=True, alias_generator=lambda setting: setting.replace("_", "-"))
 
     name: FaultName
-    on: Lanes
+    on: RequestTypes
     chance: float = Field(1.0, strict=True, ge=0, le=1)
     seconds: Annotated[tuple[Seconds, Seconds], BeforeValidator(_as_range)] = (0.0, 0.0)
     factor: float = Field(1.0, strict=True, ge=0.001, le=1000)
@@ -145,13 +145,13 @@ class FaultKind:
     Attributes:
         settings: Names of the fault's settings, separated by spaces. The first one is the main setting: a single value,
             such as `0.05` in `drop-after = 0.05`, sets it. If the first name is `-`, the fault has no main setting.
-        lanes: Types of requests (submit, poll, credits) that the fault affects by default.
+        request_types: Types of requests (submit, poll, credits) that the fault affects by default.
         example: A valid value of the fault, as JSON. It is `true` if all settings have defaults.
         help: Description of the fault for the command-line help.
     """
 
     settings: str
-    lanes: frozenset[Lane]
+    request_types: frozenset[RequestType]
     example: str
     help: str
 
@@ -170,7 +170,7 @@ FAULT_KINDS: Final[Mapping[FaultName, FaultKind]] = {
         'An HTML page with status 500, 502, 503 or 504; "status" selects one, "when": "after" is after the charge.',
     ),
     "truncate": FaultKind("chance on", RESULTS, "0.02", "The connection closes after half of the answer."),
-    "slow": FaultKind("seconds on", frozenset(Lane), "[0.2, 1.5]", "Each answer comes this many seconds later."),
+    "slow": FaultKind("seconds on", frozenset(RequestType), "[0.2, 1.5]", "Each answer comes this many seconds later."),
     "late": FaultKind("seconds", POLL, "[3, 300]", "For this time after the acknowledgment, polls say processing."),
     "unknown": FaultKind("seconds", POLL, "2", "For this time after the acknowledgment, polls say 404."),
     "shuffle": FaultKind(
@@ -191,7 +191,9 @@ FAULT_KINDS: Final[Mapping[FaultName, FaultKind]] = {
     "charge-late": FaultKind(
         "seconds", SUBMIT, "[2, 5]", "The balance shows the charge of a synchronous answer this many seconds later."
     ),
-    "prices": FaultKind("factor", frozenset(Lane), "2", "Each charge is the price of the table times this factor."),
+    "prices": FaultKind(
+        "factor", frozenset(RequestType), "2", "Each charge is the price of the table times this factor."
+    ),
     "forgetful": FaultKind("-", SUBMIT, "true", "The Idempotency-Key header is ignored."),
 }  # fmt: skip
 """Name of each fault that the service can make → its description, in the order of the command-line help."""
@@ -215,12 +217,14 @@ class Faults:
     def __bool__(self) -> bool:
         return bool(self.entries)
 
-    def active(self, name: FaultName, lane: Lane | None = None) -> list[Fault]:
-        """Return the configured faults that are called `name` and affect requests of the type `lane`, such as polls.
+    def active(self, name: FaultName, request_type: RequestType | None = None) -> list[Fault]:
+        """Return the configured faults that are called `name` and affect requests of the given type, such as polls.
 
-        If `lane` is None, return all configured faults called `name`.
+        If `request_type` is None, return all configured faults called `name`.
         """
-        return [each for each in self.entries if each.name == name and (lane is None or lane in each.on)]
+        return [
+            each for each in self.entries if each.name == name and (request_type is None or request_type in each.on)
+        ]
 
     @property
     def price_factor(self) -> float:
@@ -283,7 +287,7 @@ def _parse_fault(name: str, value: Any) -> Fault:
             name, f"{what}; write it like {kind.example}, settings: {', '.join(sorted(allowed)) or 'none'}"
         )
     try:
-        return Fault.model_validate({"name": name, "on": kind.lanes, **table})
+        return Fault.model_validate({"name": name, "on": kind.request_types, **table})
     except ValidationError as error:
         details = [
             ": ".join([*map(str, each["loc"][:1]), f"{each['msg']}, not {each['input']!r:.100}"])

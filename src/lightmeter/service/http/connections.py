@@ -121,7 +121,7 @@ class Connections:
             if connection in self._open:
                 self._mark_waiting(connection)
 
-    def keep_open(self, request: web.Request) -> None:
+    def mark_body_received(self, request: web.Request) -> None:
         """Record that the body of `request`, a request of /api/fetch, has arrived.
 
         Until the request is answered, its connection is not closed to make room for new connections.

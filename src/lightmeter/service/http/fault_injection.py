@@ -20,7 +20,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from lightmeter.clock import Clock
 from lightmeter.service.faults.body_faults import BODY_FAULTS, as_unfinished, encode_malformed
-from lightmeter.service.faults.config import FAULT_KINDS, ODD_VALUES, Fault, FaultName, Faults, Lane
+from lightmeter.service.faults.config import FAULT_KINDS, ODD_VALUES, Fault, FaultName, Faults, RequestType
 from lightmeter.service.faults.rate_limits import LeakyBucketQueue, LimitCounter, limit_counter
 from lightmeter.service.store.auth import read_key
 from lightmeter.wire.constants import not_found
@@ -70,19 +70,19 @@ class FaultInjector:
 
         @web.middleware
         async def inject(request: web.Request, handler: Handler) -> web.StreamResponse:
-            lane = _request_lane(request)
-            if lane is None:
+            request_type = _request_type(request)
+            if request_type is None:
                 return await handler(request)
             key = read_key(request.headers) or ""
             entered: list[LimitCounter] = []
             try:
-                for limit in self._faults.active("429", lane):
+                for limit in self._faults.active("429", request_type):
                     counter = self._limit_counters.setdefault((limit, key), limit_counter(limit))
                     wait_s = counter.enter(self._clock.monotonic())
                     if wait_s > 0:
                         return self._rate_limited(limit, wait_s)
                     entered.append(counter)
-                return await self._handle(request, handler, lane)
+                return await self._handle(request, handler, request_type)
             finally:
                 for counter in entered:
                     counter.leave()
@@ -93,13 +93,13 @@ class FaultInjector:
         self.fault_counts[fault.name] += 1
         log.info("fault on purpose: %s", fault.name)
 
-    def _draw_fault(self, name: FaultName, lane: Lane) -> Fault | None:
+    def _draw_fault(self, name: FaultName, request_type: RequestType) -> Fault | None:
         """Decide at random whether a fault called `name` happens to a request. If so, count it.
 
-        Return the fault that happens; None: no such fault happens. `lane` is the type of the request, such as a poll;
-        the operator may limit a fault to some types.
+        Return the fault that happens; None: no such fault happens. `request_type` is the type of the request, such as
+        a poll; the operator may limit a fault to some types.
         """
-        for fault in self._faults.active(name, lane):
+        for fault in self._faults.active(name, request_type):
             if self._random[fault].random() < fault.chance:
                 self._count(fault)
                 return fault
@@ -121,41 +121,43 @@ class FaultInjector:
             response.headers["Retry-After"] = f"{limit.retry_after:g}"
         return response
 
-    async def _handle(self, request: web.Request, handler: Handler, lane: Lane) -> web.StreamResponse:
+    async def _handle(self, request: web.Request, handler: Handler, request_type: RequestType) -> web.StreamResponse:
         """Answer a request, and inject all faults except rate limits, which the middleware has already applied.
 
         Args:
             request: The request.
             handler: The route's handler, which returns the answer without faults.
-            lane: Type of the request, such as a poll; the operator may limit a fault to some types.
+            request_type: Type of the request, such as a poll; the operator may limit a fault to some types.
         """
-        for queue in self._faults.active("queue", lane):
+        for queue in self._faults.active("queue", request_type):
             await self._clock.sleep(self._queues[queue].delay_s(self._clock.monotonic()))
-        error = self._draw_fault("5xx", lane)
-        if self._draw_fault("drop-before", lane):
+        error = self._draw_fault("5xx", request_type)
+        if self._draw_fault("drop-before", request_type):
             return _abort_connection(request)
         if error is not None and error.when == "before":
             return self._error_page(error)
-        if lane is Lane.POLL and self._hides_result("unknown", request):
+        if request_type is RequestType.POLL and self._hides_result("unknown", request):
             body = {"error": not_found(request.match_info["request_id"]), "status": "failed"}
             return web.json_response(body, status=404)
-        if self._faults.active("forgetful", lane):
+        if self._faults.active("forgetful", request_type):
             request[IGNORE_IDEMPOTENCY_KEY] = True
         response = await handler(request)
-        for slow in self._faults.active("slow", lane):
+        for slow in self._faults.active("slow", request_type):
             await self._clock.sleep(self._random[slow].uniform(*slow.seconds))
-        response = self._change_response(request, response, lane)
-        return self._error_page(error) if error is not None else self._deliver(request, response, lane)
+        response = self._change_response(request, response, request_type)
+        return self._error_page(error) if error is not None else self._deliver(request, response, request_type)
 
-    def _deliver(self, request: web.Request, response: web.StreamResponse, lane: Lane) -> web.StreamResponse:
+    def _deliver(
+        self, request: web.Request, response: web.StreamResponse, request_type: RequestType
+    ) -> web.StreamResponse:
         """Return the response, unless one of two faults happens that break the connection.
 
         The fault `drop-after` closes the connection without an answer. The fault `truncate` sends half of the answer,
-        and then closes the connection. `lane` is the type of `request`, such as a poll.
+        and then closes the connection. `request_type` is the type of `request`, such as a poll.
         """
-        if self._draw_fault("drop-after", lane):
+        if self._draw_fault("drop-after", request_type):
             return _abort_connection(request)
-        if isinstance(response, web.Response) and self._draw_fault("truncate", lane):
+        if isinstance(response, web.Response) and self._draw_fault("truncate", request_type):
             return _TruncatedResponse(request, response)
         return response
 
@@ -174,17 +176,19 @@ class FaultInjector:
         acknowledged_s = self._acknowledged_s.get(request_id)
         if acknowledged_s is None:
             return False
-        for fault in self._faults.active(name, Lane.POLL):
+        for fault in self._faults.active(name, RequestType.POLL):
             delay_s = self._request_random(fault, request_id).uniform(*fault.seconds)
             if self._clock.monotonic() - acknowledged_s < delay_s:
                 self._count(fault)
                 return True
         return False
 
-    def _change_response(self, request: web.Request, response: web.StreamResponse, lane: Lane) -> web.StreamResponse:
+    def _change_response(
+        self, request: web.Request, response: web.StreamResponse, request_type: RequestType
+    ) -> web.StreamResponse:
         """Apply faults to the JSON of a response, and return the response. Only responses with status 200 change.
 
-        `lane` is the type of `request`, such as a poll.
+        `request_type` is the type of `request`, such as a poll.
         """
         needs_json = any(fault.name in _BODY_READERS for fault in self._faults.entries)
         if not needs_json or not isinstance(response, web.Response) or response.status != 200:  # noqa: PLR2004 (an answer)
@@ -193,19 +197,25 @@ class FaultInjector:
         if body.get("status") == "queued":
             self._acknowledged_s[body["request_id"]] = self._clock.monotonic()
             return response
-        body = self._hide_late_charges(request, body, lane)
-        response.body = orjson.dumps(body) if lane is Lane.CREDITS else self._change_result(request, body, lane)
+        body = self._hide_late_charges(request, body, request_type)
+        response.body = (
+            orjson.dumps(body)
+            if request_type is RequestType.CREDITS
+            else self._change_result(request, body, request_type)
+        )
         return response
 
-    def _hide_late_charges(self, request: web.Request, body: dict[str, Any], lane: Lane) -> dict[str, Any]:
+    def _hide_late_charges(
+        self, request: web.Request, body: dict[str, Any], request_type: RequestType
+    ) -> dict[str, Any]:
         """Apply the fault `charge-late`: hide each new charge from the balance for a random time.
 
         Return `body` with a balance (`credits`) to which the hidden charges of the account are added again. `body` is
-        the JSON of the answer to `request`. `lane` is the type of `request`, such as a poll.
+        the JSON of the answer to `request`. `request_type` is the type of `request`, such as a poll.
         """
         late = self._late_charges.setdefault(read_key(request.headers) or "", [])
         now_s = self._clock.monotonic()
-        for fault in self._faults.active("charge-late", lane):
+        for fault in self._faults.active("charge-late", request_type):
             if body.get("credits_paid"):
                 late.append((now_s + self._random[fault].uniform(*fault.seconds), body["credits_paid"]))
                 self._count(fault)
@@ -214,27 +224,27 @@ class FaultInjector:
             return body
         return {**body, "credits": body["credits"] + sum(credits_paid for _, credits_paid in late)}
 
-    def _change_result(self, request: web.Request, body: dict[str, Any], lane: Lane) -> bytes:
+    def _change_result(self, request: web.Request, body: dict[str, Any], request_type: RequestType) -> bytes:
         """Apply faults to `body`, the JSON of an answer to /api/fetch or to a poll, and encode it as bytes.
 
-        `lane` is the type of `request`: submission or poll.
+        `request_type` is the type of `request`: submission or poll.
         """
         is_final = body.get("status") in {"completed", "failed"}
-        if is_final and lane is Lane.POLL and self._hides_result("late", request):
+        if is_final and request_type is RequestType.POLL and self._hides_result("late", request):
             return orjson.dumps(as_unfinished(body))
         if "all" not in body:
             return orjson.dumps(body)
         request_id = str(body.get("request_id"))
         self._acknowledged_s.pop(request_id, None)
         for name, change in BODY_FAULTS.items():
-            for fault in self._faults.active(name, lane):
+            for fault in self._faults.active(name, request_type):
                 random = self._request_random(fault, request_id)
                 if name != "missing" and random.random() >= fault.chance:
                     continue
                 before, body = body, change(body, random, fault)
                 if body != before:
                     self._count(fault)
-        for odd in self._faults.active("odd-value", lane) if "all" in body else ():
+        for odd in self._faults.active("odd-value", request_type) if "all" in body else ():
             random = self._request_random(odd, request_id)
             if random.random() < odd.chance:
                 self._count(odd)
@@ -242,7 +252,7 @@ class FaultInjector:
         return orjson.dumps(body)
 
 
-def _request_lane(request: web.Request) -> Lane | None:
+def _request_type(request: web.Request) -> RequestType | None:
     """Return the type of an API request: submit, poll or read the balance.
 
     Return None for any other request, such as GET /healthz.
@@ -250,8 +260,8 @@ def _request_lane(request: web.Request) -> Lane | None:
     if request.method not in {"GET", "POST"}:
         return None
     if request.path.startswith(RESPONSE_PATH) and "request_id" in request.match_info:
-        return Lane.POLL
-    return {"/api/fetch": Lane.SUBMIT, "/api/credits": Lane.CREDITS}.get(request.path)
+        return RequestType.POLL
+    return {"/api/fetch": RequestType.SUBMIT, "/api/credits": RequestType.CREDITS}.get(request.path)
 
 
 def _response_bytes(response: web.Response) -> bytes:

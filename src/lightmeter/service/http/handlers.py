@@ -207,7 +207,7 @@ class Handlers:
             if earlier is not None:
                 return await self._reply_to_repeat(earlier, new, base_url)
             if new.client_polls:
-                self._runner.metrics.count_job(JobState.QUEUED.value)
+                self._runner.metrics.count_job_state(JobState.QUEUED.value)
                 telemetry.store_trace_parent(new.request_id)
                 self._queue.start_queued(new.request_id, account_id)
                 return _acknowledgment_reply(new, base_url)

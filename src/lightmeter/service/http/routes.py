@@ -141,7 +141,7 @@ def _log_requests(context: HttpContext) -> Middleware:
             seconds = time.perf_counter() - start_s
             context.metrics.count_answer(_route(request), status, seconds)
             ids = request.get(ACCOUNT_ID), request.get(ANALYSIS_ID)
-            logs.access(request.method, request.rel_url.raw_path, status, seconds, *ids)
+            logs.log_access(request.method, request.rel_url.raw_path, status, seconds, *ids)
             logs.request_id.reset(token)
 
     return observe
@@ -229,7 +229,7 @@ class _Endpoints:
     async def _analyze(
         self, request: web.Request, account: int, parsed: AnalyzeRequest, key: str | None
     ) -> web.Response:
-        self._context.connections.keep_open(request)
+        self._context.connections.mark_body_received(request)
         base_url = self._context.public_url.base_url(request)
         reply = await self._handlers.analyze(account, parsed, base_url, key)
         if found := reply.body.get("request_id"):

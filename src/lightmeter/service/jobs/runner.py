@@ -193,7 +193,7 @@ class Runner:
             answer_client(with_video=False)
 
         running = RunningRequest(asyncio.create_task(run()), must_poll)
-        self.metrics.count_job(JobState.RUNNING.value)
+        self.metrics.count_job_state(JobState.RUNNING.value)
         self.running[attempt.request_id] = running
         running.task.add_done_callback(ended)
         return running
@@ -217,7 +217,7 @@ class Runner:
         if started is None:
             return
         stored, uploads = started
-        self.metrics.count_job(stored.state.value)
+        self.metrics.count_job_state(stored.state.value)
         if stored.state is JobState.FAILED:
             log.error("request %s has failed and is not retried: %s", request_id, stored.error)
             return
@@ -263,7 +263,7 @@ class Runner:
         else:
             result = AttemptResult(analysis.charge, analysis.results_json, None, self._clock.now())
         ended = await self._finish(attempt, result, client_polls=client_polls())
-        self.metrics.count_job(ended.state.value)
+        self.metrics.count_job_state(ended.state.value)
         if ended.state is JobState.COMPLETED and ended.paid:
             self.metrics.count_charge(ended.paid)
         return ended

@@ -109,7 +109,7 @@ class ExplorerView(ItemRequests):
 
         It can be passed to `run.sql` and to the command `lightmeter sql`.
         """
-        return items_sql(*self._asked())
+        return items_sql(*self._filters_and_sort())
 
     def rows(self, which: Literal["filtered", "selected"] | None = None) -> pa.Table:
         """Return the rows of the table `assets` for the filtered or the selected items.
@@ -127,7 +127,7 @@ class ExplorerView(ItemRequests):
         is_selection = which == "selected" or (which is None and bool(self.selection))
         return sql(self._run.folder, selection_sql(self.selection) if is_selection else self.sql)
 
-    def _asked(self) -> tuple[Filters, Sort]:
+    def _filters_and_sort(self) -> tuple[Filters, Sort]:
         return Filters.model_validate(self.filters), Sort.model_validate(self.sort)
 
     def _start(self, _: object = None) -> None:
@@ -144,7 +144,7 @@ class ExplorerView(ItemRequests):
             if change != self._changes:
                 return
             try:
-                filters, sort = self._asked()
+                filters, sort = self._filters_and_sort()
                 self._gallery.show(filters, sort)
                 result = {
                     "version": change,
@@ -238,7 +238,7 @@ class ExplorerView(ItemRequests):
     @request
     def save_view(self, name: str) -> None:
         """Save the present filters and order under the name `name`, in the folder of the run."""
-        filters, sort = self._asked()
+        filters, sort = self._filters_and_sort()
         self._set_views(save_view(self._run.folder, name, SavedView(filters=filters, sort=sort)))
 
     @request

@@ -1,4 +1,4 @@
-"""Follows the credits that a run spends, and forecasts when the run will end and what its unfinished rows will cost."""
+"""Follows the credits that a run spends, and forecasts when the run will end and what its pending rows will cost."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ RATE_WINDOWS_S: Final = (10.0, 60.0)
 
 @dataclass(frozen=True, slots=True)
 class BurnPoint:
-    """One point of the planner's chart: the credits and the unfinished rows of a run at one moment.
+    """One point of the planner's chart: the credits and the pending rows of a run at one moment.
 
     Attributes:
         seconds: Seconds since the process began to work on the run.
         paid: Credits that the run has paid so far, also in earlier processes.
         held: Credits reserved for requests whose charge is not known.
-        unfinished_rows: Rows with the status `pending`: not sent yet, or in flight.
+        pending_rows: Rows with the status `pending`: not sent yet, or in flight.
     """
 
     seconds: float
     paid: int
     held: int
-    unfinished_rows: int
+    pending_rows: int
 
 
 class BurnDown:
@@ -64,7 +64,7 @@ class BurnDown:
         for window in (*RATE_WINDOWS_S, None):
             points = self._points if window is None else self._within(window)
             if points and (seconds := points[-1].seconds - points[0].seconds) > 0:
-                rates.append((points[0].unfinished_rows - points[-1].unfinished_rows) / seconds)
+                rates.append((points[0].pending_rows - points[-1].pending_rows) / seconds)
         return rates
 
     def _within(self, window_s: float) -> Sequence[BurnPoint]:
@@ -79,15 +79,15 @@ class BurnDown:
         rates = [rate for rate in self.rates() if rate > 0]
         if not rates or not self._points:
             return None
-        left = self._points[-1].unfinished_rows
+        left = self._points[-1].pending_rows
         return left / max(rates), left / min(rates)
 
     def remaining_credits(self) -> CreditRange:
-        """Return what the unfinished rows may cost.
+        """Return what the pending rows may cost.
 
-        This is `price` times the share of rows that are unfinished, but at most the credits left below `cap`.
+        This is `price` times the share of rows that are pending, but at most the credits left below `cap`.
         """
-        left = self._points[-1].unfinished_rows if self._points else self._rows
+        left = self._points[-1].pending_rows if self._points else self._rows
         share = left / self._rows if self._rows else 0.0
         low = int(self._price.low * share)
         high = None if self._price.high is None else -int(-self._price.high * share // 1)

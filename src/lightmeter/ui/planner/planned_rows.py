@@ -72,15 +72,15 @@ class RowsByLength:
     Each attribute is an array with a number of rows for each entry of `PlannedRows.lengths`.
 
     Attributes:
-        sent: Rows whose requests the run will send and pay for.
+        to_send: Rows whose requests the run will send and pay for.
         cached: Rows with stored answers of earlier runs. They cost credits only if the request options change.
-        exact_duplicates: Duplicates with the same content or address as a row of `sent`.
-        near_duplicates: Duplicates that look the same as a row of `sent`.
+        exact_duplicates: Duplicates with the same content or address as a row of `to_send`.
+        near_duplicates: Duplicates that look the same as a row of `to_send`.
         cached_exact_duplicates: Duplicates with the same content or address as a row of `cached`.
         cached_near_duplicates: Duplicates that look the same as a row of `cached`.
     """
 
-    sent: Counts
+    to_send: Counts
     cached: Counts
     exact_duplicates: Counts
     near_duplicates: Counts
@@ -89,7 +89,7 @@ class RowsByLength:
 
 
 _CLASSES: Final = {
-    ("sent", False): "sent",
+    ("sent", False): "to_send",
     ("sent", True): "cached",
     ("same_asset", False): "exact_duplicates",
     ("same_asset", True): "cached_exact_duplicates",
@@ -126,7 +126,7 @@ class PlannedRows:
         self.all = self._by_length(counted)
         self._mean_s = self._mean_lengths(counted)
         self._repeated = self._counts(((kind, seconds), rows) for kind, seconds, rows in repeated)
-        images = self.all.sent[self._position[("image", None)]] if ("image", None) in self._position else 0
+        images = self.all.to_send[self._position[("image", None)]] if ("image", None) in self._position else 0
         self._similar = _similar_share(hashes) * int(images)
         self.order = np.fromiter((self._position[length] for length in pending), np.int64, len(pending))
         self.frames: Callable[[int, int], tuple[Counts, Counts, NDArray[np.bool_]]] = lru_cache(64)(self._frames)
@@ -187,21 +187,22 @@ class PlannedRows:
             part: The rows to consider, such as the rows with one value of a column. None means all rows of the plan.
         """
         rows = part or self.all
-        sent = rows.sent + rows.cached if options_changed else rows.sent
+        to_send = rows.to_send + rows.cached if options_changed else rows.to_send
         same = rows.exact_duplicates + rows.cached_exact_duplicates if options_changed else rows.exact_duplicates
         near = rows.near_duplicates + rows.cached_near_duplicates if options_changed else rows.near_duplicates
         if rule == self._rule or (rule == "exact" and self._rule == "near" and not near.any()):
-            return RowsToPay(sent, sent, is_estimate=False)
+            return RowsToPay(to_send, to_send, is_estimate=False)
         if rule == "off":
-            return RowsToPay(sent + same + near, sent + same + near, is_estimate=False)
+            return RowsToPay(to_send + same + near, to_send + same + near, is_estimate=False)
         if self._rule == "near":  # some of the rows that look the same may have the same content
-            return RowsToPay(sent, sent + near, is_estimate=False)
-        share = rows.sent / np.maximum(self.all.sent, 1)  # duplicates are assumed to be spread evenly over the parts
-        fewer = np.rint(self._repeated * share).astype(np.int64) if self._rule == "off" else np.zeros_like(sent)
+            return RowsToPay(to_send, to_send + near, is_estimate=False)
+        # Duplicates are assumed to be spread evenly over the parts.
+        share = rows.to_send / np.maximum(self.all.to_send, 1)
+        fewer = np.rint(self._repeated * share).astype(np.int64) if self._rule == "off" else np.zeros_like(to_send)
         if rule == "near" and ("image", None) in self._position:
             at = self._position["image", None]
             fewer[at] = max(int(fewer[at]), round(self._similar * share[at]))
-        return RowsToPay(np.maximum(sent - fewer, 0), np.maximum(sent - fewer, 0), is_estimate=True)
+        return RowsToPay(np.maximum(to_send - fewer, 0), np.maximum(to_send - fewer, 0), is_estimate=True)
 
     def groups(self, counts: Counts) -> list[RowGroup]:
         """Return a group for each entry of `lengths` that has rows. `counts` is the number of rows of each entry."""

@@ -175,7 +175,7 @@ class PlannedPrices:
         for budget in sorted({base // 2, *known, *double} - {0}):
             paid = self._affordable(options.model_copy(update={"budget": budget}), quote, rows, is_estimate=is_estimate)
             if paid is not None:
-                yield {"budget": budget, "is_current": budget == chosen, "rows": paid, "of": rows.high}
+                yield {"budget": budget, "is_current": budget == chosen, "rows": paid, "rows_to_pay": rows.high}
 
     def _affordable(
         self, options: Options, quote: PriceQuote, rows: RowRange, *, is_estimate: bool

@@ -351,12 +351,12 @@ function alternativesTable({ alternatives }, form) {
 /** Return the table of the rows that other budgets pay for; a click on one puts it into the form. */
 function budgetsTable({ budgets }, form) {
   if (!budgets?.length) return null;
-  const rows = budgets.map(({ budget, is_current: isCurrent, rows: paid, of }) => {
+  const rows = budgets.map(({ budget, is_current: isCurrent, rows: paid, rows_to_pay: rowsToPay }) => {
     const words = `Budget ${count(budget)}`;
     const name = isCurrent ? h("strong", {}, words, h("span", { class: "lm-note" }, " (chosen)"))
       : h("button", { type: "button", class: "lm-link", "data-set": `budget ${budget}`,
         onclick: () => form.set("budget", budget) }, words);
-    const share = { low: paid.low / of, high: paid.high / of };
+    const share = { low: paid.low / rowsToPay, high: paid.high / rowsToPay };
     return tableRow(name, rangeText(paid), percent(share.low) === percent(share.high) ? percent(share.low)
       : rangeText(share, percent), trust(paid.label));
   });

@@ -18,12 +18,12 @@ from lightmeter.tables.arrow.schema import JOURNAL_TABLES, TABLES
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.parts import PartInfo
 
-SHARD_ANSWERS: Final = 5_000
+MIN_SHARD_REQUESTS: Final = 5_000
 """Minimum number of requests in a final shard. With a smaller number, readers must open many small files. With a larger
 number, a run takes longer to end, because its last shard is written at the end: 5,000 requests take about a second."""
 
 
-def unpublished_range(dataset: Dataset, runs: Sequence[ExportRun]) -> SubmissionRange | None:
+def unexported_range(dataset: Dataset, runs: Sequence[ExportRun]) -> SubmissionRange | None:
     """Return the range of the newest run's requests that an export must write to the tables in `dataset`.
 
     These are the requests that are in no final shard. Return None if adding is not possible, so that all tables must be
@@ -75,7 +75,7 @@ def _after_final_shards(parts: Sequence[PartInfo]) -> SubmissionRange:
     rest = SubmissionRange()
     for part in parts:
         submissions = _range_of(part)
-        if submissions.after == rest.after and submissions.through and submissions.answers >= SHARD_ANSWERS:
+        if submissions.after == rest.after and submissions.through and submissions.answers >= MIN_SHARD_REQUESTS:
             rest = submissions.next
     return rest
 
