@@ -211,8 +211,8 @@ class Agreement:
 
     Attributes:
         pairs: One object for each feature and pair of back ends.
-        losses: One object for each feature and back end that analyzed an item or was paid for, sorted by
-            `saved_credits_per_lost_answer`, largest first.
+        losses: What the run would save and lose without a feature of a back end: one object for each feature and back
+            end that analyzed an item or was paid for, sorted by `saved_credits_per_lost_answer`, largest first.
         unknown_credits: Why it is unknown how many credits dropping a back end would save, as a part of a sentence;
             None if the savings are known.
     """
@@ -226,7 +226,7 @@ class Agreement:
         return pa.Table.from_pylist([asdict(pair) for pair in self.pairs], schema=pa.schema(_PAIR_TYPES))
 
     def losses_table(self) -> pa.Table:
-        """Return `losses` as an Arrow table; its columns are the attributes of `FeatureAblation`."""
+        """Return `losses` as an Arrow table, a row for each object; its columns are those of `FeatureAblation`."""
         return pa.Table.from_pylist([ablation.to_dict() for ablation in self.losses], schema=pa.schema(_LOSS_TYPES))
 
     def to_dict(self) -> dict[str, Any]:

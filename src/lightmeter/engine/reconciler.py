@@ -219,7 +219,7 @@ class Reconciler:
         return await self._read_stable_balance() if await self._wait_until_final(sent_at, rows) else None
 
     def _is_decided(self, opening: BalanceReading, readings: BalancePair) -> bool:
-        """Whether the proof by these balances is final: charges that may still come cannot change the result.
+        """Whether these balances settle for good which requests were charged, whatever charges may still come.
 
         `opening` was read before the requests were sent; `readings` are two equal readings made afterwards.
         """

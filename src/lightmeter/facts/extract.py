@@ -80,7 +80,7 @@ def mark_full_texts(texts: Sequence[Any], sources: Sequence[Any], answered: Sequ
 
 
 def _flag_first_if_full(texts: Sequence[Any]) -> list[bool | None]:
-    """Return for each text of one back end whether it is the full text.
+    """Return for each text of one back end whether it is the full text; no result is None.
 
     Only the first text can be the full text. It is if it contains all other texts.
     """

@@ -1,4 +1,4 @@
-"""Rows of the tables `tags`, `colors`, `faces` and so on as Python lists, one list for each column. Pure."""
+"""Containers for rows of the tables `tags`, `colors` and so on, decoded from answers: a list for each column. Pure."""
 
 from __future__ import annotations
 

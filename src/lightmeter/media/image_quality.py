@@ -47,8 +47,8 @@ class ImageQuality:
         dark_level: Brightness that 5 % of the pixels do not exceed, 0 to 1.
         information: Entropy of the histogram of the stored channels in bits, divided by 10; at most 1.
         sharpness: Strength of edges, 0 (none) to 1; pictures of few gray levels count as sharp.
-        color_difference: Difference between two channels of a pixel, 0 to 255, in the pixel where it is largest; 0 in a
-            picture without color.
+        color_difference: Largest difference between two color channels of the same pixel, over all pixels, 0 to 255; 0
+            in a picture without color.
     """
 
     differing_share: float

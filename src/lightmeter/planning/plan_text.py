@@ -98,7 +98,7 @@ def plan_as_html(plan: Plan) -> str:
 
 
 def _budget_bar(plan: Plan) -> str:
-    """Return an HTML bar that shows which share of the rows to send the budget pays for.
+    """Return an HTML bar that shows how large a share of the rows to be sent the budget covers.
 
     Return an empty text if there is no budget or no row to send.
     """

@@ -79,7 +79,10 @@ async def write_report(out: Path) -> Path | None:
 
 
 def tags_as_markdown(tags: Sequence[tuple[str, int]]) -> str:
-    """Return the most frequent tags, with their number of items, as a picture with bars and as a Markdown table."""
+    """Return Markdown with a bar chart (an image as data URL) and a table of tags.
+
+    `tags` is (name, number of items) of each tag to show, most frequent first.
+    """
     largest, shapes = max((items for _, items in tags), default=1), []
     for row, (name, items) in enumerate(tags):
         y = row * _BAR

@@ -197,9 +197,9 @@ def _advise_on_dropping(rates: RateTable, active: Sequence[tuple[str, str]]) -> 
 
 
 def _advise_on_free_additions(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
-    """Return a sentence that tells which features can be added to the pairs `active` at no extra charge.
+    """Return advice about the features that can be added to the pairs (back end, feature) `active` for free.
 
-    A pair is (back end, feature).
+    The result is a list with one sentence, or an empty list if no feature can be added at no extra charge.
     """
     total = _price(rates, active)
     unused = _rounded(total) * MILLICREDITS - total

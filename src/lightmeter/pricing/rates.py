@@ -333,14 +333,14 @@ def active_pairs(rates: RateTable, backends: Iterable[str], features: Iterable[s
 def millicredits_per_image(
     rates: RateTable, backends: Iterable[str], features: Iterable[str], prompt_chars: int = 0
 ) -> int:
-    """Return the millicredits for one image or video frame before rounding: the sum over the `active_pairs`.
+    """Return the millicredits for one image or video frame before rounding: the sum of the prices of `active_pairs`.
 
     Args:
         rates: The price table.
         backends: Names of back ends; if empty, the default back ends of the table.
         features: Names of features; if empty, all features except `embeddings`.
-        prompt_chars: Length of a custom prompt; the price of `descriptions` is charged once for each started block of
-            `rates.prompt_block_chars` characters.
+        prompt_chars: Length of a custom prompt; 0 without one. The price of `descriptions` is charged once, and once
+            more for each further started block of `rates.prompt_block_chars` characters.
 
     Raises:
         SettingsError: a back end has no prices in the table, or a feature does not exist.

@@ -1,6 +1,7 @@
 """Pydantic models of the JSON answers of the analysis service, in the older and the newer version of its HTTP API.
 
-Fields that a class does not know are kept. Fields that an answer lacks are None or empty.
+The field `source` of a tag, color and so on is the name of the back end that gave it. Fields that a class does not know
+are kept. Fields that an answer lacks are None or empty.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Text(ResponseModel):
 class Brand(ResponseModel):
     """A logo or brand in an image or frame; `bounding_poly` is `{"vertices": [{"x", "y"}]}` in pixels.
 
-    `score` is how sure the back end is, 0 to 1.
+    `score` is how sure the back end `source` is, 0 to 1.
     """
 
     name: str | None = None

@@ -1,7 +1,7 @@
 """Finds a service's limit on the number of requests in flight (sent, but not answered yet).
 
-The module estimates this limit. A *probe* is an ordinary request of the run that is sent although as many requests as
-the estimate are in flight. If the service accepts several probes, the estimate is raised.
+The module estimates this limit. A *probe* is an ordinary request of the run that is sent when the number of requests in
+flight has already reached the estimate. If the service accepts several probes, the estimate is raised.
 """
 
 from __future__ import annotations

@@ -101,7 +101,10 @@ def pending_hashes(db: sqlite.Connection, most: int) -> list[int]:
 
 
 def pending_lengths_in_order(db: sqlite.Connection) -> Iterator[tuple[MediaKind | None, int | None]]:
-    """Yield (media type; video length in seconds, rounded up, or None) of each pending row, in the order of sending."""
+    """Yield (media type, video length) of each pending row, in the order of sending.
+
+    The media type is None if it is unknown. The length is in seconds, rounded up; None for images and if it is unknown.
+    """
     query = (
         f"SELECT kind, {WHOLE_SECONDS_SQL} FROM items WHERE status = 'pending' AND seq < {FIRST_FRAME_SEQ} "  # noqa: S608
         f"ORDER BY {SEND_ORDER}"

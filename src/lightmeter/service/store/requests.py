@@ -380,7 +380,7 @@ def recover(db: Connection, at: float) -> list[tuple[str, int]]:
 
 
 def delete_unless_polled(db: Connection, request_id: str, at: float) -> None:
-    """Delete an unfinished request whose client does not poll, and release its reserved credits and idempotency key.
+    """Delete an unfinished request, with its hold and idempotency key, unless its client was told to poll for it.
 
     Args:
         db: A transaction.

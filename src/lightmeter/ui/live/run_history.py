@@ -1,4 +1,4 @@
-"""`RunHistory`: credits of a run over time, and its recent rates, from the activity that the journal records. Pure."""
+"""`RunHistory`: the credits that a run has paid over time, and the rows and credits per minute of late. No I/O."""
 
 from __future__ import annotations
 
