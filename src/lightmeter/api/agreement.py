@@ -371,7 +371,7 @@ def _compare(
 
 
 def _sort_value(ablation: FeatureAblation) -> float:
-    """Return the credits saved per answer that no other back end gives; -1 if unknown, to sort `ablation` last."""
+    """Return the credits saved by dropping a back end's feature per answer lost; -1 if unknown, to sort it last."""
     value = ablation.saved_credits_per_lost_answer
     return -1.0 if value is None else value
 

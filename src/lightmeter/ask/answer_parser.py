@@ -39,8 +39,7 @@ class ParsedAnswer(NamedTuple):
 def parse_answer_text(ask: Ask, text: object) -> ParsedAnswer:
     """Return the values in `text`, a model's answer: those of the first JSON object that fits the question `ask`.
 
-    If no object fits, return the error in the first object. If there is no object, return an error that says so. Never
-    raise an error.
+    If no object fits, the result says why the first one does not fit. If there is no object, it says so. Never raises.
     """
     if not isinstance(text, str) or not text.strip():
         return ParsedAnswer(None, "The answer is empty.")

@@ -86,7 +86,7 @@ class Engine:
         self._dispatcher = Dispatcher(session, run_state, prices, self.limiter, sender)
 
     def progress(self) -> Progress:
-        """Return the progress of the run; add a note for the user when the machine's clock was set."""
+        """Return the progress of the run. If the machine's clock was set, add a note about that to the run's notes."""
         step_s = self.session.clock.step_s
         if abs(change_s := step_s - self._noted_step_s) >= STEP_S:
             self._noted_step_s = step_s

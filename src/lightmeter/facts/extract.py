@@ -53,8 +53,8 @@ def extract(table: str, found: FeatureEntries) -> Mapping[str, Sequence[Any]]:
 def mark_full_texts(texts: Sequence[Any], sources: Sequence[Any], answered: Sequence[Any]) -> list[bool | None]:
     """Return for each text that back ends found in a picture whether it is the full text, which contains the others.
 
-    The field `is_full_text` of the answer decides. If it is missing, a text is the full text if it is the first text of
-    its back end and contains all other texts of that back end. If a back end found only one text, the result is None.
+    If the answer has the field `is_full_text`, that is the result. Otherwise, the result is None if the back end found
+    only one text, true for its first text if that contains all its other texts, and false for all others.
 
     Args:
         texts: The texts found in one image or video frame.

@@ -182,12 +182,12 @@ def _assign_new_id(
 
 
 def balance_gap(db: sqlite.Connection, balance: int) -> int:
-    """Return the least number of credits that left the account without a request in the journal that explains them.
+    """Return how many credits, at least, left the account that the requests in the journal do not explain; 0 or more.
 
-    `balance` is the present balance. It is compared with the newest opening balance in the journal: a balance that was
-    read while no request could still be charged. A request that changed state after that reading explains as many
-    credits as it was charged; while the charge is unknown, as many as are reserved for it. Without an opening balance,
-    return 0.
+    That is the newest opening balance in the journal, minus the credits that requests explain, minus `balance`, the
+    present balance. An opening balance was read while no request could still be charged. A request that changed state
+    after that reading explains as many credits as it was charged; while the charge is unknown, as many as are reserved
+    for it. Without an opening balance, the result is 0.
     """
     opening = opening_reading(db)
     if opening is None:

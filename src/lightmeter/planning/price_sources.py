@@ -71,14 +71,14 @@ def rates_for(options: Options, settings: Settings, service: ServiceInfo | None 
 
 
 def price_meta(options: Options, settings: Settings, service: ServiceInfo) -> dict[str, str]:
-    """Return the price of one image in millicredits as name-value pairs for the table `meta` of a journal.
+    """Return the prices of one image, in millicredits, and their rounding as name-value pairs for a journal's `meta`.
 
     The pairs hold:
 
     - the sum of the prices of all requested features
     - the price of each feature of each back end
     - the price to repeat the user's question (`--ask`) about an image after an invalid answer; 0 without a question
-    - what the service rounds up to whole credits; empty if unknown
+    - what the service rounds up to whole credits: the price of each image or of each request; empty if unknown
 
     Args:
         options: The options of the run.

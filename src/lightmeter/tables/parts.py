@@ -69,8 +69,8 @@ class PartInfo:
 
         The key has two parts: the ids of the runs with rows in the file, and the request after which the file starts.
         That is the number (`submission_id` in the journal of the run) of the last request whose rows are in earlier
-        files; 0 means that there are no earlier files. In a file that `merge_into` wrote, it is the number of the last
-        merged file.
+        files; 0 means that there are no earlier files. A file that `merge_into` wrote has this number from the last of
+        the files that it merged.
         """
         return frozenset(self.runs), self.lineage.get("shard", {}).get("after", 0)
 

@@ -31,11 +31,11 @@ class QuotaWindow:
     All times are in seconds on a monotonic clock; in all methods `now` is the present time.
 
     Args:
-        first: Record of the request at which counting starts; it was sent after the start of a time window.
+        first: Record of the first request that is counted. It need not be the first one of its time window.
         not_accepted: How many requests, from `first` on, were not accepted so far.
 
     Attributes:
-        quota: Requests accepted in a whole time window; 0 until one has been observed.
+        quota: Requests accepted in a whole time window; 0 until a whole window has been observed.
         length_s: Seconds of a time window; 0 while nothing is known.
     """
 

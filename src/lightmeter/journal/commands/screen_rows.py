@@ -133,9 +133,10 @@ def _count_passed(db: sqlite.Connection) -> int:
 
 
 def _add_findings(db: sqlite.Connection, sample: Iterable[int], rule: str) -> None:
-    """Add findings to rows that are paid for although they did not pass the screen; each finding says why.
+    """Add a finding to each row that is paid for although it did not pass the screen; it says why.
 
-    These are the rows in `sample`, which do not match `rule`, and the rows that could not be decided.
+    These are the rows with the numbers in `sample`, which do not match `rule` and are audited, and the pending rows in
+    `db` that the screen could not decide.
     """
     insert = "INSERT INTO findings VALUES (?, ?, ?, ?, NULL, ?)"
     audited = f"The row does not match the rule {rule}; it is paid for as part of the random audit sample."

@@ -36,7 +36,7 @@ class SubmissionRange:
             previous range was exported.
         through: The last submission id of this range; None for the last range.
         open: Ids up to `through` that are not in this range, because their charge is still unknown.
-        answers: Number of submissions in the range; 0 for the last range.
+        answers: Number of submissions with a known charge in the range; 0 for the last range, whatever it holds.
     """
 
     after: int = 0

@@ -83,7 +83,7 @@ class CheckCache:
     def add(self, results: Sequence[tuple[bytes, CheckResult]]) -> None:
         """Store (key, result) pairs, with the keys that `find` returned.
 
-        Leave out rows whose check found an error, or whose URL could not be read from here.
+        Pairs whose check found an error, or whose URL this machine could not read, are not stored.
 
         If the file cannot be written, for example because it has reached `MAX_BYTES`, log a warning. Later calls then
         store nothing.

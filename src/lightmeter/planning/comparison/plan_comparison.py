@@ -74,7 +74,7 @@ class PlanSnapshot:
         return group_price(groups, milli, self.retry_milli)
 
     def frames(self) -> FrameRange:
-        """Return the number of images and frames that a run of the plan would send."""
+        """Return the least and the largest number of images and frames that a run of the plan would send."""
         with open_read_only(self.folder) as db:
             return frames_to_send(db, UNSENT)[0]
 

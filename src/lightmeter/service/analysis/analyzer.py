@@ -108,7 +108,7 @@ class _RunningJob:
 class _AssetTask:
     """An image or video to analyze: its URL or uploaded content (`source`), and its name in the answer.
 
-    The price of `held_pictures` pictures is reserved: 1 image, or video frames. `digest` is the SHA-256, if known.
+    `held_pictures` is the number of images or frames whose price is reserved. `digest` is the SHA-256, if known.
     """
 
     source: str | bytes

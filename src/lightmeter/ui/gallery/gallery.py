@@ -104,7 +104,7 @@ class Gallery:
 
     @property
     def columns(self) -> GalleryColumns:
-        """The columns of all items, read from the tables at the first use."""
+        """The values by which items are found, sorted and counted, read from the tables at the first use."""
         if self._columns is None:
             self._read()
         assert self._columns is not None  # noqa: S101 (for the type checker)

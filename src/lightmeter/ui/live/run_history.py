@@ -107,7 +107,7 @@ class RunHistory:
         return points
 
     def recent_rates(self, now: float, started_at: float | None) -> RecentRates:
-        """Return the rates of the minute before `now`.
+        """Return the rates of requests and rows in the minute before `now`, or since `started_at` if that is later.
 
         `started_at` is the time of the first request, or None if there was no request. Both times are in seconds since
         the epoch.

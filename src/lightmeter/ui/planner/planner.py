@@ -300,7 +300,7 @@ class PlannerView(ViewModel):
         return plan
 
     def form_is(self, options: Options) -> bool:
-        """Return whether the present values of the form stand for `options`."""
+        """Return whether the form, as it is filled in now, gives exactly `options`."""
         try:
             return self.options == options
         except (UsageError, ValueError):
