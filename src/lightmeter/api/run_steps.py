@@ -90,7 +90,7 @@ async def stream_folder(
     ) as steps:
         async for step in steps:
             if isinstance(step, Run):
-                run_id = read_run_header(folder).run_id
+                run_id = step.header.run_id
                 if arguments.tables:
                     with telemetry.span("lightmeter.export", {"lightmeter.run_id": run_id}) as span:
                         rows = await asyncio.to_thread(export_tables, folder, rewrite_all=arguments.is_planning)

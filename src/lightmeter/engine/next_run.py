@@ -54,10 +54,11 @@ _COPIED_META: Final = ("clock_anchor", "pace")
 """Names of the journal's values that the next run takes over: the times of the clocks, and the learned rate limit."""
 
 
-def start_next_run(plan: Plan, out: Path, before: RunHeader | None, keep_runs: int) -> None:
+def start_next_run(plan: Plan, out: Path, before: RunHeader | None, keep_runs: int) -> RunHeader:
     """Create the journal of a new run in an output folder, and archive the run that the folder holds, if any.
 
-    The new run has the rows of the plan. A row that an earlier run of the folder paid for gets the earlier answer.
+    Return the header of the new run, which has the rows of the plan. A row that an earlier run of the folder paid for
+    gets the earlier answer.
 
     Args:
         plan: The plan of the new run.
@@ -96,9 +97,11 @@ def start_next_run(plan: Plan, out: Path, before: RunHeader | None, keep_runs: i
     if before is not None:
         for path in out.glob(f"{Path(PLAN_NAME).stem}.*"):
             path.replace(archive / path.name)
-    if not read_run_header(out).planning_open:
+    header = read_run_header(out)
+    if not header.planning_open:
         plan.save(out / PLAN_NAME, thumbnails=False)
     remove_old_runs(out, keep_runs, None if before is None else archive)
+    return header
 
 
 def preview_next_run(plan: Plan, out: Path, settings: Settings) -> Plan:

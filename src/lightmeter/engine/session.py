@@ -132,8 +132,7 @@ def prepare_run_journal(plan: Plan, out: Path) -> RunHeader:
         header = _find_run(out)
         add_thumbnails(plan.folder / THUMBNAILS_NAME, out / THUMBNAILS_NAME, settings.thumbnail_bytes)
         if header is None or not _is_run_of(header, plan):
-            start_next_run(plan, out, header, settings.keep_runs)
-            header = read_run_header(out)
+            header = start_next_run(plan, out, header, settings.keep_runs)
             if not header.planning_open:
                 forget_kept_checks(out, plan.options, settings)
             return header

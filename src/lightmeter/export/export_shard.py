@@ -16,7 +16,7 @@ from lightmeter.ask.question import Ask
 from lightmeter.export.journal_rows import journal_row_tables
 from lightmeter.export.question_table import answer_tables
 from lightmeter.facts.flatten import AnswerContext, ItemRef
-from lightmeter.journal.header import RunHeader, read_run_header
+from lightmeter.journal.header import RunHeader
 from lightmeter.journal.queries.export import SubmissionRange, journal_answers
 from lightmeter.journal.queries.latest_runs import attach_latest_runs
 from lightmeter.journal.store import open_read_only
@@ -34,16 +34,13 @@ class ExportRun:
         folder: The folder of the run's journal.
         position: Position among the runs of the output folder, oldest first, from 0.
         mark: Text that changes whenever the journal changes. It is stored in the files to recognize outdated ones.
+        header: Id, options and manifest data of the run, as its journal stores them.
     """
 
     folder: Path
     position: int
     mark: str
-
-    @property
-    def header(self) -> RunHeader:
-        """Id, options and manifest data of the run, read from its journal at each access."""
-        return read_run_header(self.folder)
+    header: RunHeader
 
 
 @dataclass(frozen=True, slots=True)

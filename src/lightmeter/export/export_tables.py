@@ -123,7 +123,7 @@ def _runs(out: Path) -> list[ExportRun]:
     runs = []
     for position, folder in enumerate([*archived_runs(out), out]):
         with open_read_only(folder) as db:
-            runs.append(ExportRun(folder, position, journal_mark(db)))
+            runs.append(ExportRun(folder, position, journal_mark(db), read_run_header(folder)))
     return runs
 
 
