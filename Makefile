@@ -20,8 +20,8 @@ $(STAMP): pyproject.toml
 demo: install
 	$(BIN)/lightmeter demo
 
-# Test files run in parallel, in one process more than there are cores, as many tests wait for timers; at most five.
-PROCESSES ?= $(shell n=$$(($$(nproc 2>/dev/null || echo 2) + 1)); echo $$((n < 5 ? n : 5)))
+# Test files run in parallel, in two processes more than there are cores, as many tests wait for timers; at most five.
+PROCESSES ?= $(shell n=$$(($$(nproc 2>/dev/null || echo 2) + 2)); echo $$((n < 5 ? n : 5)))
 PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder --durations 50
 
 test: install
