@@ -59,8 +59,8 @@ class AnswerContext(NamedTuple):
 _CACHED_PICTURES: Final = 32
 """Number of images and frames whose decoded answers are kept before they become columns.
 
-Their objects (about 1 MB) fit into the second-level cache of a processor core. With 400 of them, the conversion would
-take twice as long, because most of it would be waiting for memory.
+Their objects (about 1 MB) fit into the second-level cache of a processor core. With 400 of them, an export by two
+processes takes a fifth more processor time, because both wait for memory. One process on a quiet machine takes as long.
 """
 
 _RoleAndLanguage: TypeAlias = tuple[str | None, str | None]
