@@ -281,6 +281,8 @@ class Accounting:
     async def release_proven(self, hold: int, paid: int, rows: int, status: str) -> None:
         """Release the credits reserved for a request whose charge the account balances have proven.
 
+        This changes the run state and the budget of the API key; the caller has changed the journal before.
+
         Args:
             hold: Credits that were reserved.
             paid: Credits that were charged.

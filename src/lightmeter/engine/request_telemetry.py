@@ -51,7 +51,8 @@ class RequestSpan:
 def request_span(options: Options, request: InFlightRequest) -> Iterator[RequestSpan]:
     """Record the `with` block as a span: one attempt to send a request.
 
-    The span states the features and back ends in `options`. The header `traceparent` of the request names the span.
+    The span states the features and back ends in `options`. The client sends its id in the header `traceparent`. The
+    caller tells the yielded object how the attempt ended.
     """
     attributes: telemetry.Attributes = {
         "lightmeter.submission_id": request.submission_id,

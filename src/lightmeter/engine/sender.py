@@ -87,7 +87,8 @@ class Sender:
             request: The lost request.
             sources: (row number, url, path) of each row of the request; the path is None unless the row is a local
                 file.
-            retry: What is wrong with the row's first answer, if the request repeats the user's question; else None.
+            retry: For a request of one row that asks the user's question (`--ask`) again: what is wrong with the first
+                answer. None for all other requests.
 
         Raises:
             FetchError: a URL whose content or frames are sent cannot be downloaded.

@@ -67,7 +67,10 @@ class ServiceInfo:
         return cls().with_backend_list(Backends.model_validate(saved))
 
     def with_backend_list(self, listed: Backends | None) -> ServiceInfo:
-        """Return a copy of this object with the back ends and rounding in `listed`, the answer of GET /api/backends."""
+        """Return a copy of this object with the back ends, and the rule for rounding prices, that the service lists.
+
+        `listed` is the answer of GET /api/backends; if it is None, return this object.
+        """
         if listed is None:
             return self
         rounding = None if listed.rounding is None else Rounding(listed.rounding)

@@ -345,7 +345,10 @@ class RateEstimator:
         return self._window.next_reset_at(now, blocked_since)
 
     def start_window(self, count: AcceptedCount) -> None:
-        """Begin to infer the quota of fixed time windows, from the accepted requests that `count` has counted."""
+        """Begin to infer whether the service accepts a quota of requests in each fixed time window.
+
+        The accepted requests are counted from the first one that `count` has counted; `count` is not changed.
+        """
         self._window = QuotaWindow(count.start, count.not_accepted)
 
     def on_congestion(self, now: float, measured: float) -> None:

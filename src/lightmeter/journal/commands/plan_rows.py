@@ -293,7 +293,7 @@ def planned_rows(
 ) -> Iterator[tuple[PlannedRow, tuple[int, str | None, str] | None]]:
     """Yield pairs (row of the plan, its cached answer of an earlier run or None), in the order of the manifest.
 
-    The rows of frames that are sent in place of videos come after all manifest rows. A cached answer is a tuple
+    After them come the rows of the frames that are sent in place of videos among them. A cached answer is a tuple
     (position of the row's image or video in the answer, its name there, the answer's sha256).
 
     Args:

@@ -39,7 +39,10 @@ class RowChecker(Protocol):
     ) -> None: ...
 
     async def check(self, item: Item) -> CheckResult:
-        """Check one manifest row, and return what was found."""
+        """Look for problems of the file or URL of one manifest row, and return them with the facts found.
+
+        A row with problems raises no error.
+        """
         ...
 
 
