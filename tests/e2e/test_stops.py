@@ -29,8 +29,11 @@ ANSWERED = 10
 
 
 SCRIPT = """
+import signal
 import sys
 import lightmeter as lm
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background, a shell starts it with SIGINT ignored
 
 async def main():
     plan = await lm.plan(sys.argv[1], features=["colors"], batch_size=1, precheck=False, budget=100, max_concurrency=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import threading
 
 import pytest
@@ -48,13 +49,25 @@ def test_errors_reach_the_caller():
         lm.sync(breaks())
 
 
+@pytest.fixture
+def _ctrl_c_raises():
+    """SIGINT raises KeyboardInterrupt, even if the tests were started with SIGINT ignored, as in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_ctrl_c_raises")
 def test_ctrl_c_waits_for_the_end_of_the_coroutine():
     """On Ctrl-C, `sync` raises KeyboardInterrupt only after the coroutine has cleaned up."""
     steps = []
+    main = threading.main_thread().ident
 
     async def cleans_up() -> None:
         try:
-            threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+            while sys._current_frames()[main].f_code.co_name != "wait":  # noqa: ASYNC110 (until the main thread waits)
+                await asyncio.sleep(0.01)
+            signal.pthread_kill(main, signal.SIGINT)
             await asyncio.Event().wait()
         finally:
             await asyncio.sleep(0.1)
