@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import lightmeter as lm
-from lightmeter.api.share_estimates import Share, Shares
 from lightmeter.planning.affordable_rows import RowRange, affordability_sentence
+from lightmeter.statistics.share_estimates import Share, Shares
 
 
 async def test_a_check_prints_the_reason_of_rows_that_are_not_sent(tmp_path):

@@ -9,11 +9,11 @@ import pytest
 import lightmeter as lm
 from lightmeter.clock import SystemClock
 from lightmeter.engine.engine import open_engine
-from lightmeter.engine.session import open_session, prepare_run_journal
 from lightmeter.export.export_tables import export_tables
 from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.header import read_run_header
 from lightmeter.journal.store import open_read_only
+from lightmeter.run_session.session import open_session, prepare_run_journal
 from lightmeter.settings import read_settings
 from tests.engine.hostile import Hostile, listening
 from tests.sweeps import sweep

@@ -12,10 +12,10 @@ import pytest
 
 import lightmeter as lm
 from lightmeter.api.runs import prepare_run
-from lightmeter.engine.session import find_run_of_manifest
 from lightmeter.errors import ManifestError, PlanChanged, SettingsError
 from lightmeter.options import make_options
 from lightmeter.planning.plan_file import is_plan_file
+from lightmeter.run_session.session import find_run_of_manifest
 from lightmeter.testing import tiny_jpeg
 
 OPTIONS = {"features": ["colors"], "budget": 9}

@@ -248,7 +248,7 @@ async def test_a_night_that_was_killed_while_it_started_starts_again(night, serv
     """Whatever the last step before a kill, the next start of the night carries everything over once."""
     await night(urls(0, 1))
     with monkeypatch.context() as patch:
-        patch.setattr("lightmeter.engine.next_run.replace_journal", _killed)
+        patch.setattr("lightmeter.run_session.next_run.replace_journal", _killed)
         with pytest.raises(KeyboardInterrupt):
             await night(urls(0, 1, 2))
     assert journal_path(tmp_path / "out").exists()

@@ -50,7 +50,7 @@ class ThrottlingPolls(Hostile):
 async def test_no_poll_leaves_before_a_retry_after_ends(try_out, monkeypatch):
     """A Retry-After in one answer holds for all polls; only polls in flight by then still arrive."""
     throttling = ThrottlingPolls(lambda *_: "ack", polls_until_done=1)
-    monkeypatch.setattr("lightmeter.engine.session.SystemClock", lambda: throttling.clock)
+    monkeypatch.setattr("lightmeter.run_session.session.SystemClock", lambda: throttling.clock)
     run, service = await try_out(throttling, rows=24, batch_size=1)
     assert run.summary().counts["ok"] == 24
     assert 1 <= service.turned_away <= POLLS_AT_ONCE

@@ -11,7 +11,6 @@ from typing import Any, Unpack
 
 from lightmeter.api.progress_display import last_step
 from lightmeter.clock import SystemClock
-from lightmeter.engine.session import prepare_check_folder, write_checked_journal
 from lightmeter.export.export_tables import export_tables
 from lightmeter.html_fragments import esc
 from lightmeter.journal.header import read_run_header
@@ -24,6 +23,7 @@ from lightmeter.planning.checks.checked_rows import stream_check
 from lightmeter.planning.plan_text import ReasonCount
 from lightmeter.planning.progress import Progress
 from lightmeter.pricing.estimate import counted
+from lightmeter.run_session.session import prepare_check_folder, write_checked_journal
 from lightmeter.scale_out.check_manifest import LOCAL, ScaleOut, split_scale_out, stream_shard_checks
 from lightmeter.settings import read_settings
 

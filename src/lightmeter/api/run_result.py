@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lightmeter.api.agreement import DEFAULT_THRESHOLD, Agreement, read_agreement
 from lightmeter.api.next_steps import next_steps
-from lightmeter.api.share_estimates import Shares, read_shares
 from lightmeter.errors import JournalError, LightmeterError, UsageError
 from lightmeter.html_fragments import counted, labeled_lines_as_html
 from lightmeter.journal.header import is_balance_current, read_run_header
@@ -22,6 +20,8 @@ from lightmeter.journal.store import open_read_only
 from lightmeter.money.screen_estimate import ScreenEstimate, read_screen_estimate
 from lightmeter.money.statement import Statement, read_statement
 from lightmeter.planning.plan_text import ReasonCount
+from lightmeter.statistics.agreement import DEFAULT_THRESHOLD, Agreement, read_agreement
+from lightmeter.statistics.share_estimates import Shares, read_shares
 from lightmeter.tables.arrow.answer_schema import ANSWERS_PREFIX, table_name
 from lightmeter.tables.arrow.schema import ALL_TABLES, TABLES
 from lightmeter.tables.dataset import Dataset

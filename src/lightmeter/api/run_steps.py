@@ -16,7 +16,6 @@ from lightmeter.cache.reuse import cache_answers
 from lightmeter.clock import SystemClock
 from lightmeter.engine.engine import ALL_ROWS, Engine, PlaceRange, open_engine
 from lightmeter.engine.row_planner import plan_manifest
-from lightmeter.engine.session import changed_options, has_unsettled_former_run, open_session, prepare_run_journal
 from lightmeter.errors import Interrupted
 from lightmeter.export.export_tables import export_tables
 from lightmeter.export.live_export import LiveExport
@@ -25,6 +24,7 @@ from lightmeter.manifest.readers import ManifestSource
 from lightmeter.options import Options
 from lightmeter.planning.plan import Plan
 from lightmeter.planning.progress import Progress
+from lightmeter.run_session.session import changed_options, has_unsettled_former_run, open_session, prepare_run_journal
 from lightmeter.settings import Settings
 
 T = TypeVar("T")

@@ -22,13 +22,6 @@ from lightmeter.api.screen_shards import stream_screen_shards
 from lightmeter.api.screening import Screen, make_screen, screen_folder
 from lightmeter.api.streaming_run import continue_streaming_run, stream_manifest
 from lightmeter.engine.engine import ALL_ROWS, PlaceRange
-from lightmeter.engine.session import (
-    changed_options,
-    find_run_of_manifest,
-    find_run_of_plan,
-    prepare_run_journal,
-    store_options,
-)
 from lightmeter.errors import UsageError
 from lightmeter.journal.header import read_run_header
 from lightmeter.manifest.readers import ManifestSource
@@ -38,6 +31,13 @@ from lightmeter.planning.build import load_plan, refresh_service_info, stream_pl
 from lightmeter.planning.consent import must_be_explicit
 from lightmeter.planning.plan import Plan
 from lightmeter.planning.progress import Progress
+from lightmeter.run_session.session import (
+    changed_options,
+    find_run_of_manifest,
+    find_run_of_plan,
+    prepare_run_journal,
+    store_options,
+)
 from lightmeter.scale_out.check_manifest import LOCAL, ScaleOut, split_scale_out, stream_shard_checks
 from lightmeter.settings import Settings, read_settings
 from lightmeter.tables.remote.uris import is_uri

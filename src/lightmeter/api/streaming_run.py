@@ -10,7 +10,6 @@ from pathlib import Path
 
 from lightmeter.api.run_result import Run
 from lightmeter.api.run_steps import StartArguments, merged_options, settle_former_run, stream_folder
-from lightmeter.engine.session import find_run_of_manifest, has_unsettled_former_run, prepare_run_journal
 from lightmeter.errors import ManifestError, UsageError
 from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.store import open_read_only
@@ -19,6 +18,7 @@ from lightmeter.options import Options
 from lightmeter.planning.build import plan_without_rows, stream_plan
 from lightmeter.planning.plan import Plan
 from lightmeter.planning.progress import Progress
+from lightmeter.run_session.session import find_run_of_manifest, has_unsettled_former_run, prepare_run_journal
 from lightmeter.settings import Settings
 
 

@@ -15,7 +15,6 @@ from lightmeter.client.http_answer import RawAnswer
 from lightmeter.engine.batching import NameReliability
 from lightmeter.engine.in_flight import InFlightRequest, PolledRequest, sent_name
 from lightmeter.engine.run_state import RunState
-from lightmeter.engine.session import Session
 from lightmeter.engine.url_uploads import free_failure_message
 from lightmeter.errors import BudgetReached, JournalError
 from lightmeter.export.asset_matching import UNMATCHED, outcome_of
@@ -41,6 +40,7 @@ from lightmeter.journal.queries.pending_rows import PendingRow
 from lightmeter.journal.submission_states import Event, State
 from lightmeter.money.request_prices import RequestPrices
 from lightmeter.pricing.estimate import FrameRange
+from lightmeter.run_session.session import Session
 
 _SINGLE_IMAGES: Final = "The names in this service's answers do not identify images: images are sent one by one."
 _CHARGE_UNKNOWN: Final = (

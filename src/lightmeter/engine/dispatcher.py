@@ -17,7 +17,6 @@ from lightmeter.client.rate_limit import AdaptiveLimiter
 from lightmeter.engine.batching import Batch, auto_batch_size, group_into_batches, trim_batch
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.sender import Sender
-from lightmeter.engine.session import Session
 from lightmeter.errors import LightmeterError
 from lightmeter.journal.commands.submissions import mark_row_over_budget, set_row_retry_obstacle
 from lightmeter.journal.queries.answer_retries import waiting_retries
@@ -26,6 +25,7 @@ from lightmeter.journal.store import open_read_only
 from lightmeter.money.request_prices import RequestPrices
 from lightmeter.pricing.estimate import FrameRange
 from lightmeter.pricing.rates import Rounding
+from lightmeter.run_session.session import Session
 
 MAX_UNRESOLVED_SHARE: Final = 0.02
 """If requests without an answer may have cost this fraction of the budget, the run stops sending for the moment.

@@ -26,7 +26,6 @@ from lightmeter.engine.reconciler import Reconciler
 from lightmeter.engine.recovery import recover_open_submissions
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.sender import Sender
-from lightmeter.engine.session import Session
 from lightmeter.engine.url_uploads import UploadFetcher, UploadSelection
 from lightmeter.errors import BudgetReached, OutcomeUnknown, OutOfCredits
 from lightmeter.export.ask_answer_check import rows_with_invalid_answers
@@ -49,6 +48,7 @@ from lightmeter.journal.store import open_read_only
 from lightmeter.journal.submission_states import State
 from lightmeter.money.request_prices import MAX_RECENT_CHARGES, RequestPrices, learner_from_journal
 from lightmeter.planning.progress import Progress
+from lightmeter.run_session.session import Session
 from lightmeter.tables.gc_control import reduce_gc
 
 MAX_RESENDS: Final = 2

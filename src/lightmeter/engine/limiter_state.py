@@ -13,9 +13,9 @@ from lightmeter.client.classify import Classification, ResponseVerdict
 from lightmeter.client.http_answer import RawAnswer
 from lightmeter.client.rate_limit import AdaptiveLimiter, SendRecord, parse_quota
 from lightmeter.client.shared_limit import SharedLimitMember, join_shared_limit
-from lightmeter.engine.session import Session
 from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.store import open_read_only
+from lightmeter.run_session.session import Session
 
 _META_KEY: Final = "pace"
 """Name under which the journal stores the limit that the rate limiter has learned."""

@@ -21,10 +21,10 @@ from lightmeter.engine.in_flight import PolledRequest
 from lightmeter.engine.limiter_state import learn_from_answer
 from lightmeter.engine.request_telemetry import poll_span
 from lightmeter.engine.run_state import RunState
-from lightmeter.engine.session import Session
 from lightmeter.errors import AccessDenied, OutcomeUnknown, Unreachable
 from lightmeter.journal.outcome import ReceivedAnswer
 from lightmeter.journal.submission_states import Event
+from lightmeter.run_session.session import Session
 from lightmeter.wire.constants import VIDEO_SUFFIXES
 
 MAX_POLLS_IN_FLIGHT: Final = 8

@@ -15,7 +15,6 @@ from lightmeter.engine.accounting import Accounting
 from lightmeter.engine.in_flight import to_in_flight_request
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.sender import Sender
-from lightmeter.engine.session import Session
 from lightmeter.errors import FetchError, LightmeterError, MediaError, OutcomeUnknown, Unreachable, UsageError
 from lightmeter.journal.balance_proofs import (
     BalanceReading,
@@ -35,6 +34,7 @@ from lightmeter.journal.store import open_read_only
 from lightmeter.journal.submission_states import HOLDING, IN_DOUBT, Event, State
 from lightmeter.money.lost_answer_charges import build_proof, unprovable_document
 from lightmeter.money.stale_journal import balance_gap, judge_balance_gap
+from lightmeter.run_session.session import Session
 
 READING_INTERVAL_S: Final = 1.0
 """Seconds between two balance readings. A charge made during the first reading appears in the second one at least."""

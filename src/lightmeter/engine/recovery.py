@@ -12,11 +12,11 @@ from lightmeter.client.http_answer import RawAnswer
 from lightmeter.engine.accounting import Accounting
 from lightmeter.engine.in_flight import PolledRequest, to_in_flight_request
 from lightmeter.engine.run_state import RunState
-from lightmeter.engine.session import Session
 from lightmeter.journal.outcome import ReceivedAnswer
 from lightmeter.journal.queries.submissions import read_answer, submissions_in
 from lightmeter.journal.store import open_read_only
 from lightmeter.journal.submission_states import IN_DOUBT, Event, State
+from lightmeter.run_session.session import Session
 
 _OPEN: Final = frozenset({State.HELD, State.SENT, State.ANSWERED, State.ACKED, State.POLLED})
 """States of requests that an earlier process has left unfinished."""

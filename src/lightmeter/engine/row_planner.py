@@ -17,9 +17,7 @@ from typing import Final
 
 from lightmeter import sqlite
 from lightmeter.cache.reuse import find_cached_rows
-from lightmeter.engine.next_run import PLAN_NAME, comparable_runs
 from lightmeter.engine.run_state import RunState
-from lightmeter.engine.session import Session, forget_kept_checks
 from lightmeter.errors import LightmeterError, ManifestError
 from lightmeter.journal.commands.append_rows import (
     Inserts,
@@ -41,6 +39,8 @@ from lightmeter.manifest.readers import ManifestReader, ManifestSource
 from lightmeter.planning.checks.checked_rows import write_checked_rows
 from lightmeter.planning.plan import Plan, plan_from_journal
 from lightmeter.planning.preflight import preflight
+from lightmeter.run_session.next_run import PLAN_NAME, comparable_runs
+from lightmeter.run_session.session import Session, forget_kept_checks
 from lightmeter.settings import Settings
 from lightmeter.tempdirs import LockedTempDir
 

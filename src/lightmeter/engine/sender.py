@@ -18,7 +18,6 @@ from lightmeter.engine.in_flight import InFlightRequest, sent_name
 from lightmeter.engine.limiter_state import learn_from_answer
 from lightmeter.engine.request_telemetry import request_span
 from lightmeter.engine.run_state import RunState
-from lightmeter.engine.session import Session
 from lightmeter.engine.url_uploads import UploadFetcher
 from lightmeter.errors import (
     AccessDenied,
@@ -34,6 +33,7 @@ from lightmeter.journal.outcome import ReceivedAnswer, Refusal
 from lightmeter.journal.queries.pending_rows import AnswerRetry
 from lightmeter.journal.submission_states import Event
 from lightmeter.manifest.tar_members import local_file
+from lightmeter.run_session.session import Session
 
 MAX_UNREACHABLE: Final = 5
 """The run stops once this many requests in a row could not be delivered: after about 15 s, including the pauses."""

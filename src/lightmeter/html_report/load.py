@@ -16,7 +16,6 @@ from typing import Any, Final
 import numpy as np
 
 from lightmeter.api.run_result import summarize
-from lightmeter.api.share_estimates import Shares, read_shares
 from lightmeter.clock import Clock, utc_from_timestamp
 from lightmeter.errors import UsageError
 from lightmeter.html_report import queries
@@ -42,6 +41,7 @@ from lightmeter.journal.thumbnails import read_thumbnails
 from lightmeter.media.oklab import srgb_to_oklab
 from lightmeter.money.statement import read_statement
 from lightmeter.planning.plan_text import ReasonCount
+from lightmeter.statistics.share_estimates import Shares, read_shares
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.query import named_queries
 from lightmeter.tables.query.duckdb_query import QuerySession

@@ -9,12 +9,12 @@ from typing import Any, TypeAlias, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from lightmeter.api.run_result import RunSummary
-from lightmeter.api.share_estimates import Shares
 from lightmeter.html_fragments import format_bytes
 from lightmeter.html_report.thumbnails import Thumbnail
 from lightmeter.journal.header import RunHeader
 from lightmeter.money.statement import Statement
 from lightmeter.planning.plan_text import ReasonCount
+from lightmeter.statistics.share_estimates import Shares
 
 BINS = 10
 """Number of bins in the histogram of NSFW severities. The severity is 0 to 1, so that a bin is 1/10 wide."""

@@ -118,7 +118,7 @@ def tables(job: Job, clock: Clock) -> None:
 async def _spent(job: Job, clock: Clock, source: Any) -> None:
     """Run the toolkit until the last answer is in the journal, without the tables."""
     from lightmeter.api.runs import stream_resume  # noqa: PLC0415 (as above)
-    from lightmeter.engine.session import prepare_run_journal  # noqa: PLC0415 as above
+    from lightmeter.run_session.session import prepare_run_journal  # noqa: PLC0415 as above
 
     plan = await _planned(job, source)
     clock("begin")
@@ -150,7 +150,7 @@ def manifest(job: Job, clock: Clock) -> None:
 def outstanding(job: Job, clock: Clock) -> None:
     """Poll requests that are all acknowledged first; records the cost of waiting alone."""
     from lightmeter.api.runs import stream_resume  # noqa: PLC0415 (as above)
-    from lightmeter.engine.session import prepare_run_journal  # noqa: PLC0415 as above
+    from lightmeter.run_session.session import prepare_run_journal  # noqa: PLC0415 as above
 
     async def work() -> None:
         prepare_run_journal(await _planned(job, job.urls()), job.folder / "out")

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 import lightmeter as lm
 from lightmeter.clock import SystemClock
 from lightmeter.engine.engine import open_engine
-from lightmeter.engine.session import open_session, prepare_run_journal
+from lightmeter.run_session.session import open_session, prepare_run_journal
 from lightmeter.settings import Settings
 from tests.e2e.kills import run_checks
 from tests.e2e.kills.processes import Fault

@@ -21,10 +21,10 @@ import click
 from lightmeter.api.run_result import Run
 from lightmeter.cli.commands.run import report_outcome
 from lightmeter.cli.options import json_option
-from lightmeter.engine.session import prepare_folder
 from lightmeter.errors import SettingsError
 from lightmeter.extras import import_extra
 from lightmeter.html_report.page import FILE_NAME, report
+from lightmeter.run_session.session import prepare_folder
 from lightmeter.settings import read_settings
 
 _MARKER_FILE: Final = ".lightmeter-demo"  # in a folder that the demo has created, and may therefore delete

@@ -20,10 +20,10 @@ from lightmeter.cli.options import (
 from lightmeter.cli.output import print_json, show_plan
 from lightmeter.cli.price_comparison import CheckedPlan, PriceCheck
 from lightmeter.cli.progress import run_with_progress
-from lightmeter.engine.session import prepare_folder
 from lightmeter.errors import UsageError
 from lightmeter.options import make_options
 from lightmeter.planning.comparison.comparison_text import plan_as_markdown
+from lightmeter.run_session.session import prepare_folder
 from lightmeter.scale_out.check_manifest import split_scale_out
 from lightmeter.settings import read_settings
 

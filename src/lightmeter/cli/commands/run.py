@@ -29,14 +29,14 @@ from lightmeter.cli.options import (
 from lightmeter.cli.output import print_json, show_plan, show_summary
 from lightmeter.cli.price_comparison import PriceCheck
 from lightmeter.cli.progress import run_with_progress
-from lightmeter.engine.next_run import preview_next_run
-from lightmeter.engine.session import changed_options, find_run_of_manifest, find_run_of_plan, prepare_folder
 from lightmeter.errors import Interrupted, LightmeterError, UsageError
 from lightmeter.journal.files import journal_path
 from lightmeter.options import Options, make_options
 from lightmeter.planning.build import load_plan, refresh_service_info
 from lightmeter.planning.consent import must_be_explicit
 from lightmeter.planning.plan import Plan
+from lightmeter.run_session.next_run import preview_next_run
+from lightmeter.run_session.session import changed_options, find_run_of_manifest, find_run_of_plan, prepare_folder
 from lightmeter.settings import read_settings
 from lightmeter.wire.constants import MAX_CREDITS
 

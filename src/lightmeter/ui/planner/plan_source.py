@@ -12,8 +12,6 @@ from typing import Self
 
 from lightmeter.api.runs import stream_screened_plan
 from lightmeter.embedded_service import EMBEDDED_CREDITS
-from lightmeter.engine.next_run import PLAN_NAME
-from lightmeter.engine.session import changed_options, find_run_of_plan
 from lightmeter.errors import LightmeterError, UsageError
 from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.queries.charges import credit_totals
@@ -26,6 +24,8 @@ from lightmeter.planning.plan import Plan
 from lightmeter.planning.preflight import preflight
 from lightmeter.planning.progress import Progress
 from lightmeter.pricing.estimate import run_price
+from lightmeter.run_session.next_run import PLAN_NAME
+from lightmeter.run_session.session import changed_options, find_run_of_plan
 from lightmeter.settings import Settings, read_settings
 from lightmeter.ui.planner.planner_form import needs_new_answers
 from lightmeter.ui.planner.run_command import run_command_line

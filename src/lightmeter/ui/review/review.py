@@ -13,7 +13,6 @@ import pyarrow as pa
 import traitlets
 from pydantic import Field
 
-from lightmeter.api.agreement import read_agreement
 from lightmeter.api.run_result import Run
 from lightmeter.errors import LightmeterError, UsageError
 from lightmeter.export.review_table import export_reviews
@@ -32,6 +31,7 @@ from lightmeter.journal.reviews import (
     withdraw_reviews,
 )
 from lightmeter.journal.store import open_read_only
+from lightmeter.statistics.agreement import read_agreement
 from lightmeter.tables.query.duckdb_query import QuerySession, sql
 from lightmeter.ui.items.item_requests import ItemRequests, items_loop
 from lightmeter.ui.review.review_queue import Choice, DecisionFilter, Order, ReviewQueue, Show, read_queue
@@ -237,8 +237,9 @@ class ReviewView(ItemRequests):
     def compare(self) -> None:
         """Start to compare the answers of the back ends, with the present NSFW thresholds, in the background.
 
-        At the end, the page gets the event `agreement`. Its value is what `lightmeter.api.agreement.Agreement.to_dict`
-        returns, or None if the comparison failed; the attribute `error` then says why.
+        At the end, the page gets the event `agreement`. Its value is what
+        `lightmeter.statistics.agreement.Agreement.to_dict` returns, or None if the comparison failed; the attribute
+        `error` then says why.
         """
         items_loop().start(self._compare(dict(self._choice.thresholds)))
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lightmeter.api.agreement import DEFAULT_THRESHOLD, cohen_kappa
 from lightmeter.journal.reviews import DECISIONS, Decision
+from lightmeter.statistics.agreement import DEFAULT_THRESHOLD, cohen_kappa
 from lightmeter.tables.query.duckdb_query import QuerySession
 
 Show = Literal["flagged", "disputed", "below", "all"]

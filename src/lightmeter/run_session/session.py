@@ -14,8 +14,6 @@ from typing import Any, Final
 from lightmeter.client.client import Client
 from lightmeter.clock import ClockAnchor, RunClock, SystemClock
 from lightmeter.embedded_service import Endpoint, open_endpoint
-from lightmeter.engine.next_run import has_requests_to_move, start_next_run
-from lightmeter.engine.spend_alerts import watch_spend
 from lightmeter.errors import SettingsError, UsageError
 from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.files import FILE_NAME, copy_journal, journal_path, replace_journal, run_lock
@@ -37,6 +35,8 @@ from lightmeter.options import (
 from lightmeter.planning.checks.check_cache import remove_check_cache
 from lightmeter.planning.plan import Plan
 from lightmeter.prechecks.robots_rules import RobotsMode
+from lightmeter.run_session.next_run import has_requests_to_move, start_next_run
+from lightmeter.run_session.spend_alerts import watch_spend
 from lightmeter.settings import Settings, read_settings
 
 _URI: Final = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)

@@ -162,7 +162,7 @@ async def test_a_claimed_alert_cannot_be_claimed_by_another_process(try_out):
 async def test_a_webhook_that_never_answers_does_not_stop_the_run(tmp_path, charges_at_once, monkeypatch):
     """The run ends with all rows, and the alert, which may have been accepted, is not sent again."""
     monkeypatch.setenv("LIGHTMETER_ALERT_THRESHOLDS", "1")
-    monkeypatch.setattr("lightmeter.engine.spend_alerts.END_WAIT_S", 0.3)
+    monkeypatch.setattr("lightmeter.run_session.spend_alerts.END_WAIT_S", 0.3)
     stuck = asyncio.Event()
 
     async def never():

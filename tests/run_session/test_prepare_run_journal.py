@@ -7,10 +7,10 @@ import sqlite3
 import pytest
 
 import lightmeter as lm
-from lightmeter.engine.session import prepare_run_journal
 from lightmeter.errors import JournalLocked
 from lightmeter.journal.files import journal_path, run_lock
 from lightmeter.journal.header import read_run_header
+from lightmeter.run_session.session import prepare_run_journal
 
 
 async def planned(url: str, **options: object):

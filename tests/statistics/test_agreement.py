@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lightmeter as lm
-from lightmeter.api.agreement import Agreement, FeatureAblation, cohen_kappa, read_agreement
+from lightmeter.statistics.agreement import Agreement, FeatureAblation, cohen_kappa, read_agreement
 from lightmeter.tables import Dataset
 from lightmeter.tables.arrow.schema import schema
 from tests.tables.replace_table import replace_tables
