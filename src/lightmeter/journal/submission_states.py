@@ -7,7 +7,10 @@ the table, because a wrong state would make the sums of credits wrong.
 - An `ambiguous` submission may have been charged, and no balance of the account could prove it. A later balance can.
 - `charge_unknown`: the request failed and its answer reports no charge. It may have been charged.
 - An answer that an older version could not read makes the submission `answered` when a newer version can read it.
-- `pay_again` sends the rows again in a new submission. The credits of the old one stay reserved.
+- `pay_again` sends the rows again in a new submission. The credits of the old one stay reserved; if it was proven to
+  be charged, they stay paid.
+
+A state in parentheses is drawn elsewhere in the diagram. "(the same)" means that the state stays `proven_paid_lost`.
 
 ::
 

@@ -117,13 +117,14 @@ class Watermark:
     def begin(self, run_id: str, folder: Path, position: JournalPosition, *, checked: bool) -> None:
         """Record the run, its folder and the position of its journal in the file.
 
-        Then let other processes open the file.
+        Then unlock the file, which is locked since it was opened: other processes can open it now.
 
         Args:
             run_id: The run.
             folder: The run's folder.
             position: How many requests, state changes of requests and credits the run's journal records now.
             checked: Whether the journal is known to be the latest one of the run, or the user accepts it as the latest.
+            This is only recorded, for the next process that opens the file.
 
         Raises:
             OSError: the file cannot be written.

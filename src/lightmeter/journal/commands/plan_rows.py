@@ -212,7 +212,7 @@ def _frame_row(video: PlannedRow, frame: PlannedFrame) -> PlannedRow:
 
 
 def _with_own_id(db: sqlite.Connection, row: PlannedRow) -> PlannedRow:
-    """Return `row` with an unused id; if an earlier row has its id from the manifest, also mark it as `skipped`."""
+    """Return `row`. An id that an earlier row has is replaced; if the manifest gave it, a pending row is `skipped`."""
     own_id = row.item_id
     row = _with_unused_id(db, row)
     if row.item_id != own_id and row.own_id and row.status == "pending":

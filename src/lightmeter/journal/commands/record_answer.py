@@ -19,9 +19,14 @@ from lightmeter.journal.submission_states import HOLDING, Event, State, step
 
 @dataclass(slots=True)
 class _ReceiveAndSettle:
-    """A function for `Journal.write` that records one answer and its charge.
+    """A function for `Journal.write` that records one answer and its charge; `apply_all` records several together.
 
-    `apply_all` records several answers together.
+    Attributes:
+        submission_id: The submission (POST) that was answered.
+        received: The answer.
+        event: `ANSWER` if the answer was the response to the POST, `COLLECT` if it was the response to a poll.
+        outcome: The charge and the rows' results. Its own `event` records the charge, after `event`.
+        note: What was unexpected about the charge, to be stored with the change of state; None if nothing was.
     """
 
     submission_id: int
@@ -106,7 +111,7 @@ def receive_and_settle(
         received: The answer.
         event: `ANSWER` if the answer was the response to the POST, `COLLECT` if it was the response to a poll.
         outcome: The charge and the rows' results.
-        note: What was unexpected about the charge; stored with the change of state.
+        note: What was unexpected about the charge, to be stored with the change of state; None if nothing was.
     """
     return _ReceiveAndSettle(submission_id, received, event, outcome, note)
 

@@ -135,8 +135,9 @@ def _count_passed(db: sqlite.Connection) -> int:
 def _add_findings(db: sqlite.Connection, sample: Iterable[int], rule: str) -> None:
     """Add a finding to each row that is paid for although it did not pass the screen; it says why.
 
-    These are the rows with the numbers in `sample`, which do not match `rule` and are audited, and the pending rows in
-    `db` that the screen could not decide.
+    These are the rows with the numbers in `sample`, a random sample of the rejected rows, and the pending rows in `db`
+    that the screen could not decide. `rule` is the SQL condition that the rejected rows do not match; the finding only
+    quotes it.
     """
     insert = "INSERT INTO findings VALUES (?, ?, ?, ?, NULL, ?)"
     audited = f"The row does not match the rule {rule}; it is paid for as part of the random audit sample."

@@ -61,7 +61,12 @@ def last_transition_id(db: sqlite.Connection) -> int:
 
 @dataclass(slots=True)
 class _HoldAndSend:
-    """A function for `Journal.write` that reserves the price of a request and records the request as sent."""
+    """The function for `Journal.write` that `hold_and_send` returns; its fields are the arguments described there.
+
+    It reserves `hold` credits for a request, records the request as sent at `at` (seconds since the epoch), and returns
+    the submission id. If the credits would exceed `budget`, it writes nothing and raises `BudgetReached`. `retry` says
+    that the request repeats the user's question (`--ask`) because the first answer to it was invalid.
+    """
 
     rows: Sequence[int]
     hold: int
@@ -186,7 +191,7 @@ def settle(
         submission_id: The submission (POST); its answer must be in the journal already.
         outcome: The charge and the rows' results.
         at: When the charge is recorded, in seconds since the epoch.
-        note: What was unexpected about the charge; stored with the change of state.
+        note: What was unexpected about the charge, to be stored with the change of state; None if nothing was.
     """
     db.execute(
         "UPDATE submissions SET paid = ?, remaining = ?, said = ?, request_id = coalesce(?, request_id) "
@@ -268,10 +273,7 @@ def mark_rows(db: sqlite.Connection, submission_id: int, status: str, reason: st
 
 @sqlite.command
 def fail_row(db: sqlite.Connection, seq: int, reason: str, error: str) -> None:
-    """Mark row number `seq` as failed because it cannot be sent, for example because its file is gone.
-
-    `reason` (a code) and `error` (a sentence) say why.
-    """
+    """Mark row number `seq`, which cannot be sent, as failed; `reason` (a code) and `error` (a sentence) say why."""
     db.execute("UPDATE items SET status = 'failed', reason = ?, error = ? WHERE seq = ?", (reason, error, seq))
 
 
@@ -354,10 +356,7 @@ def mark_row_over_budget(db: sqlite.Connection, reason: str, seq: int) -> None:
 
 @sqlite.command
 def clear_over_budget(db: sqlite.Connection, first: int, last: int) -> None:
-    """Make the over-budget rows and video frames in places `first` to `last` of the send order pending again.
-
-    Both places are included.
-    """
+    """Make over-budget rows and frames in places `first` to `last` (included) of the send order pending again."""
     db.execute(
         "UPDATE items SET status = 'pending', reason = NULL "  # noqa: S608 (a constant expression)
         f"WHERE status = 'over_budget' AND {SEND_ORDER} BETWEEN ? AND ? AND {IS_SENT}",
