@@ -52,9 +52,10 @@ class RetryTotals:
 def first_answers(db: sqlite.Connection, first: int, last: int) -> Iterator[tuple[int, int, int, bytes]]:
     """Yield the stored answers of some rows, so that their answers to the user's question (`--ask`) can be checked.
 
-    The rows are those in places `first` to `last` (included) of the send order. Each result is a tuple (row number,
-    submission id, position of the row's image or video in the answer, compressed answer), ordered by submission. Left
-    out are rows with cached answers, and rows about which the question was or will be asked again.
+    The rows are those in places `first` to `last` (included) of the send order. Each result is a tuple (row number, id
+    of the submission (POST) that was answered, position of the row's image or video in the answer, compressed answer),
+    ordered by submission. Left out are rows with cached answers, and rows about which the question was or will be asked
+    again.
     """
     yield from db.execute(
         "SELECT i.seq, i.submission_id, i.asset, a.raw FROM items i JOIN answers a USING (submission_id) "  # noqa: S608

@@ -65,11 +65,12 @@ FROM (SELECT s.paid AS paid, sum(i.frames_low) AS low, min(i.status = 'ok' AND s
 
 
 class ChargeCount(NamedTuple):
-    """Requests that were charged the same number of credits for the same number of images and video frames.
+    """Number of requests with the same charge and the same number of images and video frames.
 
     Attributes:
         paid: Credits charged for each of the requests.
-        frames: Least number of images and video frames in each of the requests.
+        frames: Number of images and video frames in each of the requests. A video whose number of frames is not known
+            counts with the least number that it can have.
         requests: Number of these requests.
     """
 
@@ -87,7 +88,10 @@ SELECT paid, frames, count(*) FROM (
 
 
 def charge_counts(db: Connection) -> list[ChargeCount]:
-    """Count the charged requests of a run, grouped by their charge and their number of images and video frames."""
+    """Count the requests of a run that cost 1 credit or more, by their charge and number of images and video frames.
+
+    Second requests about a row (`--ask`) are left out.
+    """
     return list(map(ChargeCount._make, db.execute(_CHARGE_COUNTS)))
 
 
@@ -101,8 +105,10 @@ def charged_frames(db: Connection, recent: int | None = None) -> Iterator[Charge
     """Yield the charge and the number of frames of each request that shows a price, oldest first.
 
     A request shows a price if its answer reports a charge above 0 and no error, and has a result for each row. Other
-    requests may have been charged less than their price. If `recent` is not None, only the newest `recent` requests are
-    read.
+    requests may have been charged less than their price. Second requests about a row (`--ask`) are left out.
+
+    If `recent` is not None, only the newest `recent` requests are read whose answer reports a charge above 0 and no
+    error. Fewer are yielded if one of these lacks the result of a row, or is a second request.
     """
     yield from map(ChargedFrames._make, db.execute(_CHARGED_FRAMES, (-1 if recent is None else recent,)))
 

@@ -2,7 +2,8 @@
 
 A folder may hold several runs. The parameter `run` of a function is the position of a run among the runs of the folder:
 0 is the oldest. Functions with this parameter need a connection to which the database `latest` is attached.
-`build_latest_runs` writes this database. It says for each item which run is the newest one with that item.
+`build_latest_runs` writes this database, and `attach_latest_runs` attaches it. It says for each item which run has
+its newest state and which its newest answer.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ class SubmissionRange:
 
     @property
     def next(self) -> SubmissionRange:
-        """A range without an end: all submissions that are in neither this range nor an earlier one.
+        """The range without an end (`through` is None) of all submissions in neither this range nor an earlier one.
 
-        If this range is the last one, it is returned itself.
+        A range that has no end itself is its own `next`.
         """
         return self if self.through is None else SubmissionRange(self.through, self.open)
 
@@ -214,7 +215,7 @@ class AnsweredItem(NamedTuple):
 
 
 class JournalAnswer(NamedTuple):
-    """An answer's bytes, the service's id of its request, and the items that it answers."""
+    """An answer's body, decompressed; the service's id of its request, if it has one; and the items that it answers."""
 
     raw: bytes
     request_id: str | None
@@ -258,7 +259,8 @@ def asset_rows(db: sqlite.Connection, run: int, submissions: SubmissionRange) ->
     """Return a cursor over the rows of the exported table `assets`, for the items in a range of submissions of a run.
 
     The rows have the order of the manifest. Items that a later run of the folder also has are left out.
-    `db` is the journal of run number `run` of the folder (0 is the oldest), with the database `latest` attached.
+    `db` is the journal of run number `run` of the folder (0 is the oldest). `attach_latest_runs` must have attached the
+    database `latest` to it, which says for each item which run has its newest state and which its newest answer.
     """
     selected = _ASSETS_IN_LAST_RANGE if submissions.through is None else _ASSETS_IN_RANGE
     return db.execute(_ASSETS.format(selected=selected), submissions.parameters(run))
@@ -273,7 +275,8 @@ def finding_rows(db: sqlite.Connection, run: int) -> sqlite.Cursor:
     """Return a cursor over the rows of the exported table `prechecks`, for the items of a run.
 
     Items that a later run of the folder also has are left out.
-    `db` is the journal of run number `run` of the folder (0 is the oldest), with the database `latest` attached.
+    `db` is the journal of run number `run` of the folder (0 is the oldest). `attach_latest_runs` must have attached the
+    database `latest` to it, which says for each item which run has its newest state and which its newest answer.
     """
     return db.execute(_FINDINGS, {"run": run})
 
@@ -290,7 +293,8 @@ def question_rows(db: sqlite.Connection, run: int) -> Iterator[tuple[Any, ...]]:
     earlier item that they repeat. An item that several runs of the folder have belongs only to the latest run with an
     answer about it, or, without any answer, to the latest run that has it. The other runs leave it out.
 
-    `db` is the journal of run number `run` of the folder (0 is the oldest), with the database `latest` attached.
+    `db` is the journal of run number `run` of the folder (0 is the oldest). `attach_latest_runs` must have attached the
+    database `latest` to it, which says for each item which run has its newest state and which its newest answer.
     """
     return iter(db.execute(_QUESTION, {"run": run}))
 
@@ -302,7 +306,8 @@ def journal_answers(db: sqlite.Connection, run: int, submissions: SubmissionRang
     last range, that is, if `submissions.through` is None.
 
     Args:
-        db: The journal of the run, with the database `latest` attached.
+        db: The journal of the run. `attach_latest_runs` must have attached the database `latest` to it, which says for
+            each item which run has its newest state and which its newest answer.
         run: Position of the run among the runs of the folder; 0 is the oldest.
         submissions: The range of submissions.
     """

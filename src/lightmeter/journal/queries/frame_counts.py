@@ -127,7 +127,8 @@ def _frames(db: sqlite.Connection, condition: str) -> FrameRange:
 def pending_frame_ranges(db: sqlite.Connection) -> Iterator[tuple[int, int | None, bool]]:
     """Yield how many frames each pending row has, in the send order.
 
-    A result is (least frames, 1 for an image; most frames, None if unbounded; whether they are sent as single images).
+    A result is a tuple (least frames, 1 for an image; most frames, None if unbounded; whether the row is a video whose
+    frames are sent in its place, as images).
     """
     query = (
         f"SELECT frames_low, frames_high, NOT {IS_SENT} FROM items "  # noqa: S608
@@ -138,10 +139,11 @@ def pending_frame_ranges(db: sqlite.Connection) -> Iterator[tuple[int, int | Non
 
 
 def duplicate_groups(db: sqlite.Connection, *, only_near: bool = False) -> Iterator[FrameGroup]:
-    """Count the rows that repeat an earlier row's image or video, by the media type and number of frames of that row.
+    """Count the rows that repeat the image or video of an earlier row.
 
-    A row counts only if the earlier row has a result; with `only_near`, only if the two images look the same but
-    differ. Each frame that is sent in place of a video counts as one image.
+    They are grouped by the media type and the number of frames of the earlier row. A row counts only if the earlier row
+    has a result; with `only_near`, only if the two images look the same but differ. If frames were sent in place of the
+    earlier row's video, each of them counts as one image.
     """
     for kind, low, high, single, rows in db.execute(_DUPLICATES, (only_near,)):
         yield FrameGroup("image", 1, 1, low * rows) if single else FrameGroup(kind, low, high, rows)

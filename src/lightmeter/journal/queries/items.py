@@ -55,7 +55,10 @@ def count_by_status(db: sqlite.Connection) -> dict[str, int]:
 
 
 def count_sendable_rows_by_status(db: sqlite.Connection) -> dict[str, int]:
-    """Return the number of rows in each status. A video whose frames are sent as images counts as these frames."""
+    """Count all rows by status, also skipped rows and duplicates; return status → number, 0 for a status without rows.
+
+    A video whose frames are sent in its place, as images, does not count; each of these frames counts as one row.
+    """
     return _count_by_status(db, IS_SENT)
 
 

@@ -89,15 +89,16 @@ GROUP BY status, reason ORDER BY rows DESC, status, reason LIMIT ?
 
 
 def activity_since(db: Connection, transition_id: int) -> list[Activity]:
-    """Return how many requests were sent and charged in each second after the state change with id `transition_id`.
+    """Return an `Activity` for each second with a state change of a request, oldest first.
 
-    A state change is an entry of the journal's table `transitions`, such as "request 7 was sent".
+    A state change is an entry of the journal's table `transitions`, such as "request 7 was sent". Only those after the
+    one with id `transition_id` count.
     """
     return list(map(Activity._make, db.execute(_ACTIVITY, (transition_id,))))
 
 
 def charges_by_interval(db: Connection, interval_s: int) -> list[Activity]:
-    """Return how many requests were sent and charged in each interval of a run.
+    """Return an `Activity` for each interval of a run with requests, oldest first.
 
     Intervals have a length of `interval_s` seconds. An answered request counts, also as sent, in the interval of its
     answer. A request without an answer counts in the interval when it was last sent. `throttled` is 0 in all intervals.

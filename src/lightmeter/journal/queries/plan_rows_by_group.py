@@ -80,8 +80,9 @@ An id may be made from a path, and then depends on the folder. So rows with the 
 def rows_by_change(new: Path, old: Path) -> tuple[list[PlannedGroup], list[PlannedGroup]]:
     """Count the rows of a new and of an old plan that were `added`, `removed`, `changed` or left `unchanged`.
 
-    Return (counts of the new plan's rows, counts of the old plan's rows). A row is changed if its URL or path, its
-    additional columns or its content differ.
+    Return (counts of the new plan's rows, counts of the old plan's rows). A row of the new plan and a row of the old
+    plan are the same row if they have the same id, or else the same URL or path. The row is changed if its URL or path,
+    its additional columns or its content differ. The contents of a row are compared only if both are known.
 
     Args:
         new: Folder with the journal of the new plan.

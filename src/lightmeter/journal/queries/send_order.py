@@ -64,7 +64,7 @@ def stratum_sql(column: str | None) -> str:
 
 
 def ordered_rows(db: sqlite.Connection, column: str | None) -> Iterator[OrderedRow]:
-    """Yield all rows of the manifest in their order, with their values in `column`.
+    """Yield all rows of the manifest in the manifest's order, with their values in `column`.
 
     If `column` is None, all values are None.
     """
@@ -108,11 +108,14 @@ def count_population(db: sqlite.Connection, column: str | None) -> dict[str | No
 
 
 def sent_rows(db: sqlite.Connection, column: str | None) -> Iterator[tuple[str, str | None]]:
-    """Yield (item_id, value in the column) of the rows before the first unsent row, in the send order.
+    """Yield (item_id, value in `column`) of the rows before the first unsent row, in the send order.
 
-    Rows that were never affordable, because of `--max-at-risk` or an unknown upper price, do not count as unsent. Rows
-    after the first unsent row are left out even if they were sent: with them, the sample would depend on prices and
-    answer times.
+    The value is None if the row has none, or if `column` is None. A row is unsent if it is pending or over budget. Rows
+    that were never affordable, because of `--max-at-risk` or an unknown upper price, do not count as unsent.
+
+    The rows yielded are a sample of all rows that can be analyzed; skipped rows and duplicates are left out. Rows after
+    the first unsent row are left out even if they were sent: with them, the sample would depend on prices and answer
+    times.
     """
     query = f"""
     SELECT item_id, {stratum_sql(column)} FROM items WHERE {_IS_IN_POPULATION} AND {SEND_ORDER} < coalesce(
