@@ -1,10 +1,12 @@
 """Reads CSV and TSV records. A record is one line, or several if a quoted field holds line breaks.
 
-If a quote is not closed, the rows after it would become part of one field. To find that, a quote counts as unclosed if
+If a quote is not closed, the rows after it would become part of one field. So `RecordReader.read` raises
+`UnterminatedQuote` if a quote counts as unclosed. This is so if
 
 - the file ends before it is closed, or
-- a line inside the field looks like a row: parsed alone, it has as many fields as the header, and its quoted part has
-  an http or https URL in the `url` column or a picture's or video's file name in the `path` column, or
+- a line inside the field looks like a row: parsed alone, it has as many fields as the header, and its part before the
+  quote that would close the field has an http or https URL in the `url` column or a picture's or video's file name in
+  the `path` column, or
 - the record has several lines and is invalid CSV, or is longer than `MAX_RECORD_CHARS`.
 
 Any other quoted field with line breaks, such as a caption, is one cell.

@@ -86,7 +86,10 @@ class HashIndex:
 
 
 class _Block:
-    """Sorted index of consecutive hashes of a `HashIndex`: for each 16-bit band, hash numbers sorted by its value.
+    """Sorted index of consecutive hashes of a `HashIndex`.
+
+    For each of the four 16-bit bands, it holds the numbers of these hashes, sorted by the value of the band. The number
+    of a hash is its number in the `HashIndex`.
 
     Args:
         hashes: The hashes.

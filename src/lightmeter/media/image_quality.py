@@ -63,8 +63,11 @@ def measure_quality(rgb: NDArray[np.uint8], levels: NDArray[np.int64] | None = N
     """Return measures of the quality of a picture.
 
     Args:
-        rgb: The picture, height x width x 3. Measuring takes about a millisecond at 256 x 256 pixels.
-        levels: Histogram of the stored picture, 256 numbers for each channel; None means the histogram of `rgb`.
+        rgb: The picture, decoded as RGB and usually shrunk: height x width x 3. Measuring takes about a millisecond at
+            256 x 256 pixels.
+        levels: Histogram of the picture before that, as `load_rgb_and_levels` returns it: a row of 256 counts for each
+            channel that is stored, 1 or 3. The measure `information` is computed from it. None means the histogram of
+            `rgb`.
     """
     channels = to_channels(rgb)
     histogram = _histogram(channels)

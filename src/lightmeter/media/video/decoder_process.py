@@ -137,9 +137,10 @@ class _OpenVideo:
 
 
 def _without_padding(pixels: Any) -> Any:
-    """Return the pixels of a frame as height x width x 3.
+    """Return the pixels of a frame as height x width x 3, without the padding at the end of each row.
 
-    decord2 may return the padding at the end of each row as a fourth channel, for example at a width of 96 pixels.
+    `pixels` is height x width x channels. If decord2 pads the rows, for example at a width of 96 pixels, the shape has
+    four channels. But the first width x 3 bytes of each row are still the RGB pixels, and the rest is padding.
     """
     height, width, _ = pixels.shape
     return pixels.reshape(height, -1)[:, : width * 3].reshape(height, width, 3)

@@ -125,7 +125,7 @@ async def iter_frames_at(
 def _capture_times(info: VideoInfo, interval_s: int, max_frames: int) -> list[float]:
     """Return the times, in seconds from the start, at which frames are captured: 0 and every `interval_s` seconds.
 
-    There are at most `max_frames` times; 0 means no limit.
+    The end of the video is not among them. There are at most `max_frames` times; 0 means no limit.
 
     Raises:
         MediaTooLarge: there are more than `MAX_CAPTURES` times.

@@ -68,7 +68,10 @@ def frame_count(duration_s: float | None, interval_s: int, max_frames: int) -> i
 
 
 def frame_times(duration_s: float | None, interval_s: int, max_frames: int) -> list[float]:
-    """Return the times of the captured frames, in seconds from the start: 0 and every `interval_s` seconds.
+    """Return the times of the captured frames, in seconds from the start: 0 and every `interval_s` seconds after it.
+
+    All times but 0 are before the end of the video: a video of 10 s has the times 0 and 5 at an interval of 5 s. There
+    are as many times as `frame_count` returns.
 
     Args:
         duration_s: Length of the video in seconds; if it is unknown (None), the only time is 0.
