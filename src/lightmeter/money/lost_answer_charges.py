@@ -173,11 +173,12 @@ def _resolutions(result: Reconciliation, by_id: dict[int, WindowSubmission]) -> 
 def _split_charge(total: int | None, holds: dict[int, int]) -> dict[int, int]:
     """Split `total` credits over requests. Return submission id → credits.
 
-    Each request gets at least 1 credit and at most the credits reserved for it. If `total` is None, each request gets
-    all credits reserved for it.
+    In the order of `holds`, each request gets all credits reserved for it, or fewer if otherwise less than 1 credit
+    would be left for each later request. The last request gets the rest, whatever is reserved for it. If `total` is
+    None, each request gets all credits reserved for it.
 
     Args:
-        total: Credits to split, or None.
+        total: Credits to split, at least 1 for each request; or None.
         holds: Submission id → credits reserved for the request.
     """
     if total is None:

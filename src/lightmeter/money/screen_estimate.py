@@ -46,7 +46,10 @@ class ScreenEstimate:
 
     @property
     def rows(self) -> ShareEstimate:
-        """Estimated number of rejected rows that match `positive`, with the bounds of the confidence interval."""
+        """Estimated number of rows that the screen rejected wrongly, with the bounds of its 95 % confidence interval.
+
+        A row was rejected wrongly if its paid answer would match the SQL condition `positive`.
+        """
         return ShareEstimate(*(bound * self.outcome.rejected for bound in self.share))
 
     def __str__(self) -> str:

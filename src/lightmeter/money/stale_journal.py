@@ -51,15 +51,19 @@ def track_watermark(journal: Journal, state_dir: Path, clock: Clock, *, accept: 
     The watermark is a file outside of the run's folder that says how much the journal contains. It is rewritten after
     each commit until the `with` block ends. If it cannot be written, log a warning and continue without it.
 
-    Yield `latest` (the journal is the newest state), `accepted` (the user accepts the journal as it is) or `unknown`
-    (there is no watermark that shows whether the journal is the newest state).
+    Yield one of three values:
+
+    - `latest`: The watermark shows that the journal is the newest state. Or there is no watermark, and the journal
+      records neither a request nor a balance yet.
+    - `accepted`: The journal is outdated, a copy, or unknown, and `accept` is true.
+    - `unknown`: No watermark shows whether the journal is the newest state, and `accept` is false.
 
     Args:
         journal: The journal, open for writing.
         state_dir: The folder with the watermarks of this machine.
         clock: Source of the time for a new run id.
-        accept: Whether the user accepts a journal that is outdated, a copy, or unknown. Such a journal is then
-            continued under a new run id.
+        accept: Whether the user accepts a journal that is outdated, a copy, or unknown (`--accept-journal`). Such a
+            journal is then continued under a new run id.
 
     Raises:
         JournalConflict: the journal is outdated or a copy, and `accept` is false; nothing was changed.
@@ -198,13 +202,13 @@ def balance_gap(db: sqlite.Connection, balance: int) -> int:
 async def judge_balance_gap(journal: Journal, check: JournalCheck, gap: int, at: float, *, sole_spender: bool) -> int:
     """React to credits that are missing at the start of a run: they may mean that the journal is outdated.
 
-    Do nothing if the journal is known to be the latest one. If others may spend from the account, only log a warning.
-    If nobody else spends, the journal must be outdated or a copy. Then raise JournalConflict, or reserve the missing
-    credits if the user accepts the journal.
+    Do nothing if `check` is `latest`. If others may spend from the account, only log a warning. If nobody else spends,
+    the journal must be outdated or a copy. Then raise JournalConflict if `check` is `unknown`, and reserve the missing
+    credits if it is `accepted`.
 
     Args:
         journal: The journal, open for writing.
-        check: Whether the journal is the latest one, as `track_watermark` found.
+        check: What `track_watermark` yielded: whether the journal is the latest one, or the user accepted it.
         gap: The missing credits, from `balance_gap`.
         at: Time of the reservation, in seconds since the epoch.
         sole_spender: Whether the user says that nobody else spends from the account.
@@ -213,7 +217,7 @@ async def judge_balance_gap(journal: Journal, check: JournalCheck, gap: int, at:
         The number of credits reserved; 0 if none.
 
     Raises:
-        JournalConflict: nobody else spends, and the journal was not accepted; nothing was sent.
+        JournalConflict: nobody else spends, and `check` is `unknown`; nothing was sent.
     """
     if gap == 0 or check == "latest":
         return 0

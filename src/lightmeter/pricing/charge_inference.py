@@ -161,7 +161,11 @@ class _Segment:
 
     @property
     def unexplained(self) -> int:
-        """The part of `missing` that answered requests cannot have cost: other requests or other users spent it."""
+        """Credits, 0 or more, that left the account and that answered requests cannot have cost.
+
+        It is `missing` (the fall of the balance beyond the charges that answers report) minus `unreported`. Requests
+        without an answer, or other users, spent these credits.
+        """
         return max(0, self.missing - self.unreported)
 
 
@@ -223,7 +227,9 @@ def _prove_nothing(window: BalanceWindow, expected: int, missing: int, why: str,
 
 
 def _judge(window: BalanceWindow, segments: list[_Segment], expected: int, *, sole_spender: bool) -> Reconciliation:
-    """Return what balances prove about requests without an answer, if no credits were added to the account.
+    """Return what balances prove about requests without an answer, assuming that no credits were added to the account.
+
+    The caller, `reconcile`, has made sure that the balances do not refute this: `missing` is 0 or more in each segment.
 
     Args:
         window: The balances and the requests between them.
@@ -262,8 +268,8 @@ def _must_be_charged(segments: Sequence[_Segment]) -> set[int] | None:
     answer together cannot have cost the missing credits, which means that somebody else spent credits.
 
     A request must have been charged if there is a balance for which this is true: the other requests sent before this
-    balance cannot have cost all credits that are missing by then. A request is charged only once. So it explains no
-    credits that are missing later.
+    balance cannot have cost all credits that went missing before it, in all segments together. A request is charged
+    only once. So a request that must have been charged before a balance explains no credits that go missing after it.
     """
     charged: set[int] = set()
     available: list[UncertainRequest] = []
