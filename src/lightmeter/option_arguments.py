@@ -82,6 +82,8 @@ class ScaleOutOptions(TypedDict, total=False):
 class CheckOptions(TypedDict, total=False):
     """Keyword arguments of `check`: the options that decide how a manifest is read and checked.
 
+    An option for several names takes a sequence, or a text with commas such as "blank,blurry". None means no names.
+
     Attributes:
         capture_interval: Seconds between captured frames of a video.
         max_frames: Most frames of a video; 0 means no limit.
@@ -93,8 +95,8 @@ class CheckOptions(TypedDict, total=False):
         id_column: The manifest's column of ids; None means `id`.
         kind_column: The manifest's column of media types (image or video); None means `kind`.
         lenient: Read a CSV record whose quote is not closed as a bad row. By default it is an error.
-        skip: Findings of the pre-checks, such as `blank` and `blurry`, that keep a row from being sent; rows with an
-            error are never sent.
+        skip: Names of findings of the pre-checks, such as `blank`, that keep a row from being sent: those in
+            `lightmeter.options.SKIPPABLE`. Rows with an error are never sent.
         duplicates: Which rows share the answer of an earlier row: those with the same URL, path or content (`exact`),
             also images that look the same (`near`), or none (`off`).
     """
@@ -117,6 +119,8 @@ class CheckArguments(CheckOptions, ScaleOutOptions, total=False):
 
 class PlanOptions(ResumeOptions, CheckOptions, total=False):
     """Keyword arguments of `plan`: those of `ResumeOptions` and `CheckOptions`, and those that a plan fixes.
+
+    An option for several names takes a sequence, or a text with commas such as "tags,nsfw". None means no names.
 
     Attributes:
         features: Features to analyze; empty means all but `embeddings`. With `ask`, `descriptions` is among them.

@@ -94,7 +94,8 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
 class Options(BaseModel):
     """All options of a run, validated. `lightmeter.option_arguments.PlanOptions` describes the fields.
 
-    `ask` and `prices` contain the content of a file at the time it was read.
+    The fields `ask` (the user's own question) and `prices` (the user's own prices) may be given as the path of a file.
+    They hold the content that the file had at that time.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)

@@ -122,7 +122,11 @@ class Plan:
 
     @property
     def least_charged_milli(self) -> int:
-        """Least millicredits that an image or frame adds to a charge: a multiple of 1000 if each is rounded up."""
+        """Least millicredits that an image or frame adds to a charge.
+
+        If the service rounds up each image, this is its price rounded up to a multiple of 1000, and each image costs
+        exactly that. Otherwise, it is the price before rounding: a request whose sum is rounded up may cost more.
+        """
         return least_charged_milli(self.price_per_image_milli, self.rounding)
 
     @property

@@ -111,13 +111,16 @@ def _millicredits(price: float) -> int:
 async def preflight(
     options: Options, settings: Settings, *, required: bool, timeouts: Timeouts = PREFLIGHT_TIMEOUTS
 ) -> ServiceInfo:
-    """Request the balance and the back ends from the service of a run, unless it is the embedded service.
+    """Request the balance and the back ends from the service of a run.
+
+    For the embedded service, request nothing and return a `ServiceInfo` in which all attributes are None.
 
     Args:
         options: The options of the run, which may name the service.
         settings: The user's settings, with the key.
         required: Whether to raise an error if the key is missing or the service does not answer. If false, the
-            attribute `note` of the result says so instead.
+            attribute `note` of the result says so instead. If the service's rate limit rejects the request (429),
+            `note` says so in both cases.
         timeouts: Time limits for each request.
 
     Raises:

@@ -42,8 +42,8 @@ def rates_for(options: Options, settings: Settings, service: ServiceInfo | None 
     Prices that a service lists with its back ends override the shipped table. The user's own prices override both.
 
     The embedded service charges the prices that it lists, whatever prices the user sets. So for this service, each
-    feature gets the higher of the listed price and the user's price. The exception is `OwnPrices.free`: then the
-    service charges the user's prices, which are 0.
+    feature gets the higher of the listed price and the user's price. The exception is `OwnPrices.free`:
+    if it is set in `options.prices`, as for a screen, the service charges the user's prices, which are then all 0.
 
     Args:
         options: The options of the run.

@@ -107,7 +107,8 @@ def open_check_cache(manifest: str, options: Options, settings: Settings) -> Che
     oldest files until all together are no larger than `MAX_BYTES`.
 
     Args:
-        manifest: Location of the manifest, or its name if it has none.
+        manifest: Absolute path or URI of the manifest. For rows in memory, the name of their type, such as `DataFrame`;
+            for standard input, `-`.
         options: The options of the run.
         settings: The user's settings, such as the cache folder.
 
@@ -132,7 +133,8 @@ def remove_check_cache(manifest: str, options: Options, settings: Settings) -> N
     """Delete the file with pre-check results of a manifest, if there is one and no process uses it.
 
     Args:
-        manifest: Location of the manifest, or its name if it has none.
+        manifest: Absolute path or URI of the manifest. For rows in memory, the name of their type, such as `DataFrame`;
+            for standard input, `-`.
         options: The options of the run.
         settings: The user's settings, such as the cache folder.
     """
@@ -145,7 +147,8 @@ def check_cache_path(manifest: str, options: Options, settings: Settings) -> Pat
     The path depends on the options and settings that affect the checks, so that their results are not mixed up.
 
     Args:
-        manifest: Location of the manifest, or its name if it has none.
+        manifest: Absolute path or URI of the manifest. For rows in memory, the name of their type, such as `DataFrame`;
+            for standard input, `-`.
         options: The options of the run.
         settings: The user's settings, such as the cache folder.
     """

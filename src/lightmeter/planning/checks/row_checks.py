@@ -146,7 +146,11 @@ class _Window:
             await asyncio.to_thread(self._cache.add, new)
 
     def take(self, most: int) -> list[tuple[Item, CheckResult | None]]:
-        """Remove the checked rows at the start of the queue, up to `most`, and return them with their results."""
+        """Remove the finished rows at the start of the queue, up to `most`, and return them with their results.
+
+        The result is None for a row that was not checked: the manifest row itself is faulty (`Item.problem`), or there
+        is neither a checker nor a stored result.
+        """
         taken: list[tuple[Item, CheckResult | None]] = []
         while len(taken) < most and self.is_first_done:
             item, check = self._rows.popleft()

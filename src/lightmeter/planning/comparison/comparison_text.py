@@ -120,9 +120,10 @@ def _escape_as_code(value: str) -> str:
 
 
 def _escaped(value: str) -> str:
-    """Return a text in one line with its special characters escaped.
+    """Return a text in one line, escaped for Markdown and HTML.
 
-    `/` and `.` stay as they are. Only the dot in `www.` is escaped, so that GitHub does not make a link.
+    Every character except letters, digits, spaces, `-`, `/` and `.` becomes an HTML character reference: `*` becomes
+    `&#42;`. The dot in `www.` becomes one too, so that GitHub does not make a link.
     """
     shown = _WWW.sub("\\1\x00", replace_control_chars(value)).replace("\n", " ").replace("\t", " ")
     return "".join(c if c.isalnum() or c in " -/." else f"&#{ord(c) or ord('.')};" for c in shown)
@@ -199,7 +200,8 @@ def _rounded_up(price: CreditRange, shares: Sequence[tuple[int, int | None] | No
     """Return as text, in credits, by how much `price` exceeds the sum of `shares`.
 
     The difference comes from rounding up to whole credits and from repeating the user's question (`--ask`). `shares`
-    are the (lower end, upper end) pairs that `_sums` adds up.
+    are (lower end, upper end) pairs in millicredits. An upper end of None means that there is no bound. None in place
+    of a pair counts as 0.
     """
     low, high = _sums(shares)
     most = None if price.high is None or high is None else price.high * MILLICREDITS - high

@@ -20,7 +20,8 @@ class ValueCost:
     """What the rows with one value of a manifest column cost.
 
     Attributes:
-        value: The value; None for rows without a value, and for the sum of all values that are not listed.
+        value: The value; None for rows without a value. `ColumnCost.rest`, the sum of all values that are not listed,
+            has None too.
         rows: Number of manifest rows with this value.
         rows_to_send: Number of these rows that a run would send.
         credits: Price of a run of only these rows.

@@ -15,7 +15,7 @@ _PERCENT: Final = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*%?\s*", re.ASCII)
 
 
 def parse_percent(text: str) -> Fraction:
-    """Parse a percentage, which may be written as `10` or `10%`.
+    """Parse a percentage and return the number of percent: 10 for the texts `10` and `10%`.
 
     Raises:
         SettingsError: the text is not a percentage of 0 or more.
