@@ -87,12 +87,12 @@ class Checker:
 
     Args:
         capture_interval_s: Seconds between captured frames of a video.
-        max_frames: Most frames captured of a video; 0 means no limit.
+        max_frames: Most frames that are captured of a video, at that interval; 0 means no limit.
         limits: How many rows are checked at the same time, and how much of each is read.
         thresholds: Thresholds of the findings about the quality of images.
         robots: What follows if a host opts out of use by AI.
-        max_distinct_frames: None if videos are sent whole. If frames are sent in place of a video, the most frames of
-            one video; 0 means no limit.
+        max_distinct_frames: None if videos are sent whole. Otherwise, frames are sent in place of a video: those of the
+            captured frames that are not near-identical, at most this many of a video; 0 means no limit.
     """
 
     def __init__(

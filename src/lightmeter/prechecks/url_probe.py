@@ -272,7 +272,14 @@ def _is_image(head: bytes | bytearray) -> bool:
 
 
 def _decompress(data: bytes, max_bytes: int) -> tuple[bytes, bool]:
-    """Return the first `max_bytes` of gzip or deflate data, decompressed, and whether these are all of the data."""
+    """Decompress gzip or deflate data.
+
+    Return (the first `max_bytes` of the decompressed content, whether this is certainly the whole content). `data` may
+    be cut off at its end; then the second value is false.
+
+    Raises:
+        FetchError: the data cannot be decompressed.
+    """
     for window_bits in (47, -15):  # gzip or zlib by its header; deflate without a header
         decoder = zlib.decompressobj(window_bits)
         try:

@@ -159,7 +159,7 @@ def _judge_media_type(response: ProbeResponse, announced: MediaKind, expected: M
     """Return the warnings about content of no known format that the server announces as an image or a video.
 
     If the content was read, one warning says that its format is unknown. If it was not read, there is a warning only if
-    the announced kind is not the expected one.
+    another kind is expected than is announced; there is none if `expected` is None.
 
     `announced` is image or video by the header `Content-Type`; `expected` is image or video by the manifest or the file
     name, None if they do not say.

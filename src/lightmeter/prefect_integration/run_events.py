@@ -29,9 +29,10 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class RunTotals:
-    """What the run in a folder had spent (`spent`) when `read_totals` was called.
+    """What the run in a folder had spent (`spent`), over all flow runs, when `read_totals` was called.
 
-    `run_ids` holds the ids of the run; it is empty if the folder holds no run.
+    `run_ids` holds the present id of this run and its former ones: a run gets a new id when its journal is restored
+    from a copy. It is empty if the folder holds no run.
     """
 
     run_ids: tuple[str, ...] = ()
