@@ -64,6 +64,14 @@ def test_an_assumed_charge_proves_nothing():
     assert proven(995, silent, submission(2, State.UNCERTAIN, 3))[1] == {2: (Event.GIVE_UP, 0)}
 
 
+def test_no_credit_is_counted_for_two_requests():
+    """What an answer without a reported charge counts as paid is not counted again for the lost request."""
+    silent = submission(1, State.SETTLED, 3, 3, charge_reported=False)
+    document, done = proven(993, silent, submission(2, State.UNCERTAIN, 5), sole_spender=True)
+    assert done == {2: (Event.PROVE_PAID, 4)}
+    assert (document["missing"], document["unexplained"]) == (7, 4)
+
+
 def test_throttled_requests_are_checked_too():
     """The balances show whether requests refused as too fast cost nothing; they may explain missing credits."""
     fast = submission(1, State.PLANNED, 1, None, throttled=True)
@@ -106,10 +114,18 @@ SEEDS = st.integers(0, 10**9)
 
 @given(st.sampled_from([kind for kind in KINDS if "denied" not in kind]), SEEDS)
 def test_no_verdict_is_wrong(kind, seed):
-    """Every verdict is true in every kind of simulated account, as long as what the user says is true."""
+    """Every verdict is true in every kind of simulated account, as long as what the user says is true.
+
+    No request counts as more than its hold, and all requests together do not count as less than they have cost.
+    """
     world = make_world(seed, kind)
     document, resolutions = world.prove()
     assert world.wrong(document) == set()
+    counted = {one.submission_id: one.paid or 0 for one in world.submissions}
+    counted |= {one.submission_id: one.paid for one in resolutions if one.event is Event.PROVE_PAID}
+    assert all(counted[one.submission_id] <= one.hold for one in world.submissions)
+    if all(one["verdict"] != "ambiguous" for one in document["verdicts"]):
+        assert sum(counted.values()) >= sum(world.charged.values())
     for one in resolutions:
         assert one.event is not Event.PROVE_UNPAID or not world.charged[one.submission_id]
         assert one.event is not Event.PROVE_PAID or world.charged[one.submission_id]

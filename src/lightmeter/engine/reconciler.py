@@ -230,7 +230,7 @@ class Reconciler:
         if not sole_spender:
             return bool(rulings) and all(ruling.event is Event.GIVE_UP for ruling in rulings)
         unknown = sum(one.hold for one in submissions if one.state in HOLDING or one.throttled)
-        return int(document["missing"]) >= unknown
+        return int(document["unexplained"]) >= unknown
 
     def _seconds_until_final(self, sent_at: Mapping[int, float]) -> float:
         """Return the seconds until requests sent at these times can no longer be charged.

@@ -72,7 +72,7 @@ def build_proof(
     """Prove, from account balances before and after requests, which requests without an answer were charged.
 
     Return (the proof as a JSON document, the decisions to record). The document has the balances (`opening`,
-    `readings`), the comparison (`expected`, `missing`), and what is proven about each request (`verdicts`). A decision
+    `readings`), the comparison (`expected`, `missing`, `unexplained`: see `Reconciliation`), and what is proven about each request (`verdicts`). A decision
     says that a request was charged, or was not charged, or is given up: its charge stays unknown.
 
     Args:
@@ -107,6 +107,7 @@ def build_proof(
         "charged": sum(one.paid or 0 for one in window.answers),
         "expected": result.expected,
         "missing": result.missing,
+        "unexplained": result.unexplained,
         "foreign_at_least": result.foreign_at_least,
         "added_at_least": result.added_at_least,
         "taken_for_granted": assumptions,
@@ -141,6 +142,7 @@ def unprovable_document(
         "charged": 0,
         "expected": None,
         "missing": None,
+        "unexplained": None,
         "foreign_at_least": None,
         "added_at_least": None,
         "taken_for_granted": [],
@@ -158,7 +160,8 @@ def _resolutions(result: Reconciliation, by_id: dict[int, WindowSubmission]) -> 
         return [SubmissionResolution(key, Event.GIVE_UP, why) for key in unknown]
     charged = [one.key for one in result.verdicts if one.outcome is ProofOutcome.PAID]
     all_proven = all(one.outcome is not ProofOutcome.AMBIGUOUS for one in result.verdicts)
-    paid = _split_charge(result.missing if all_proven else None, {key: by_id[key].hold for key in charged})
+    # An answer without a reported charge counts as if it had cost its hold: nobody else has cost these credits.
+    paid = _split_charge(result.unexplained if all_proven else None, {key: by_id[key].hold for key in charged})
     resolutions = []
     for one in lost:
         if one.outcome is ProofOutcome.UNPAID:

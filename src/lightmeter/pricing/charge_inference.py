@@ -129,6 +129,7 @@ class Reconciliation:
     Attributes:
         expected: What the last balance would be, in credits, if no uncertain request had been charged.
         missing: Credits by which the last balance is below `expected`; negative if it is above.
+        unexplained: Those of the missing credits that answered requests without a reported charge cannot have cost.
         verdicts: One for each uncertain request, in the order of `BalanceWindow.uncertain`.
         gaps: The first `MAX_GAPS` pairs of consecutive balances between which credits are missing.
         foreign_at_least: Credits that other users must have spent at least.
@@ -138,6 +139,7 @@ class Reconciliation:
 
     expected: int
     missing: int
+    unexplained: int
     verdicts: tuple[ChargeVerdict, ...]
     gaps: tuple[BalanceGap, ...] = ()
     foreign_at_least: int = 0
@@ -188,11 +190,11 @@ def reconcile(window: BalanceWindow, *, sole_spender: bool = False) -> Reconcili
     if window.closing[0] != window.closing[1]:
         before, now = window.closing
         why = f"The balance still changes ({before}, then {now}): not all charges are final."
-        return _prove_nothing(window, expected, missing, why)
+        return _prove_nothing(window, segments, expected, why)
     added = max(-missing, *(-segment.missing for segment in segments))
     if added > 0:
         why = f"The balance rose by {added} credits or more: credits were added or given back."
-        return _prove_nothing(window, expected, missing, why, added=added)
+        return _prove_nothing(window, segments, expected, why, added=added)
     return _judge(window, segments, expected, sole_spender=sole_spender)
 
 
@@ -219,11 +221,14 @@ def _segment(fall: int, requests: Sequence[AnsweredRequest | UncertainRequest]) 
     )
 
 
-def _prove_nothing(window: BalanceWindow, expected: int, missing: int, why: str, *, added: int = 0) -> Reconciliation:
+def _prove_nothing(
+    window: BalanceWindow, segments: list[_Segment], expected: int, why: str, *, added: int = 0
+) -> Reconciliation:
     verdicts = tuple(
         ChargeVerdict(one.key, ProofOutcome.AMBIGUOUS, even_if_others_spend=True, proof=why) for one in window.uncertain
     )
-    return Reconciliation(expected, missing, verdicts, added_at_least=added, notes=(why,))
+    missing, unexplained = expected - window.closing[1], sum(segment.unexplained for segment in segments)
+    return Reconciliation(expected, missing, unexplained, verdicts, added_at_least=added, notes=(why,))
 
 
 def _judge(window: BalanceWindow, segments: list[_Segment], expected: int, *, sole_spender: bool) -> Reconciliation:
@@ -258,7 +263,8 @@ def _judge(window: BalanceWindow, segments: list[_Segment], expected: int, *, so
             verdicts[one.key] = _verdict(one.key, sums, possible=possible, needed=needed)
     in_order = tuple(verdicts[one.key] for one in window.uncertain)
     note = f"Others spent {foreign} credits or more: the requests of this run cannot have cost that."
-    return Reconciliation(expected, missing, in_order, _gaps(segments), foreign, notes=(note,) if foreign else ())
+    unexplained, notes = sum(segment.unexplained for segment in segments), (note,) if foreign else ()
+    return Reconciliation(expected, missing, unexplained, in_order, _gaps(segments), foreign, notes=notes)
 
 
 def _must_be_charged(segments: Sequence[_Segment]) -> set[int] | None:
