@@ -107,11 +107,14 @@ def _steps(request: dict[str, Any], stop: asyncio.Event) -> AsyncGenerator[Progr
 async def _send(request: dict[str, Any]) -> LightmeterError | None:
     """Send the rows of a run until all are done, standard input ends, or a signal comes; print progress meanwhile.
 
-    `request` is the JSON object that the parent process sent. Its keys are `out` (the output folder), `shard_rows`,
-    `source` (a manifest, or None), `options` (those of the run of `source`, else None), and `api_key` and `base_url`
-    (None means those of the settings that this process reads).
+    Return the error that stopped the run early, or None. `request` is the JSON object that the parent process sent. Its
+    keys are:
 
-    Return the error that stopped the run early, or None.
+    - `out`: the output folder.
+    - `shard_rows`: number of rows of each shard; the progress tells which shards are finished.
+    - `source`: path or URI of a manifest to plan and send; None to send the run that is planned in `out`.
+    - `options`: the options of the run of `source`, as keyword arguments of `make_options`; None if `source` is None.
+    - `api_key`, `base_url`: key and address of the service; None means those of the settings that this process reads.
     """
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
@@ -145,10 +148,16 @@ async def _send(request: dict[str, Any]) -> LightmeterError | None:
 def _progress_line(shards: _Shards, step: Progress, most: int | None) -> dict[str, Any]:
     """Return the JSON object that tells the parent process how far the run is.
 
-    Its keys are `rows` (planned so far), `share_done` (0 to 1), `planning`, `paid` and `finished_shards`.
+    Its keys are:
+
+    - `rows`: number of rows planned so far.
+    - `share_done`: share of these rows that have a final status, 0 to 1.
+    - `planning`: whether more rows may be planned, because the manifest is still being read.
+    - `paid`: credits that the whole run has paid so far.
+    - `finished_shards`: numbers, from 0, of the shards that finished since the last call.
 
     Args:
-        shards: Knows the shards of the run. The numbers of those that finished since the last call go into the object.
+        shards: Knows the shards of the run.
         step: The progress of the run.
         most: Maximum number of unfinished shards to look at; None means all.
     """
@@ -164,6 +173,9 @@ def _progress_line(shards: _Shards, step: Progress, most: int | None) -> dict[st
 
 def main() -> None:
     """Read from standard input which run to send, send its rows, and print the progress and at last the outcome.
+
+    The input is one line with a JSON object. Its keys are `out`, `shard_rows`, `source`, `options`, `api_key` and
+    `base_url`; `_send` describes them. If the input is empty, do nothing.
 
     The outcome is a JSON object. Its key `stopped_by` has the `Run.stopped_by` of the run, and `error` a
     `LightmeterError` that was raised instead. Each is an object as `error_to_json` makes it, or null.

@@ -159,8 +159,14 @@ def must_have_tables(where: Path | str) -> None:
 class Tables:
     """The tables in an output folder or at a URI: `tables.tags` is a DataFrame, `tables.table("tags")` an Arrow table.
 
+    `lightmeter.open(URI)` makes such an object, and so does `Tables(where)`. For an output folder, `lightmeter.open`
+    makes a `Run`, which has the same tables. An attribute such as `tags` reads its table whenever it is used.
+
+    Args:
+        where: An output folder, as a `Path`; or, as text, a URI to which `lightmeter rebuild --to` has written tables.
+
     Attributes:
-        where: An output folder, or a URI to which `lightmeter rebuild --to` has written tables.
+        where: The argument `where`.
     """
 
     assets: pd.DataFrame

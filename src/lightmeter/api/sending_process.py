@@ -69,18 +69,19 @@ class SendingProcess:
         return all(number in self._finished_shards for number in numbers)
 
     async def wait_until_known(self, first: int) -> bool:
-        """Wait until all rows of the shard that begins at row `first` are planned.
+        """Wait until all rows of the shard that begins at row `first` are planned; return True.
 
-        Return False if the run has no row `first`: the manifest is shorter, or the process ended before.
+        Rows count from 0 in the order of sending. Return False if the run has no row `first`: the manifest is shorter,
+        or the process ended before.
         """
         while self.planning and not self.ended and self.rows < first + self.shard_rows:
             await self.wait_for_change()
         return first < self.rows
 
     async def wait_until_finished(self, first: int, last: int) -> bool:
-        """Wait until `is_finished` is true for the rows from `first` to `last`; return True.
+        """Wait until the process has reported all shards with the rows `first` to `last` as finished; return True.
 
-        Return False if the process ends before.
+        Both numbers are included, and count from 0 in the order of sending. Return False if the process ends before.
         """
         while not self.ended and not self.is_finished(first, last):
             await self.wait_for_change()

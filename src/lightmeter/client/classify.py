@@ -25,6 +25,14 @@ request id with 2xx                                   ACKNOWLEDGED
 anything else                                         UNCERTAIN
 ====================================================  ============
 
+The error text is the JSON field `error`; case does not matter. A body that is not JSON counts as an error text only if
+it begins with `Access denied`. The error texts of an invalid request begin with `File/URL params are required`,
+`Invalid request format`, `Invalid URLs detected`, `File too large. Max 20MB` or `Max request length exceeded`.
+
+ANSWERED and ACKNOWLEDGED mean that the request was accepted and charged, FAILED that it was accepted and perhaps
+charged. DENIED, NO_CREDITS, REFUSED and THROTTLED mean that it was neither accepted nor charged. UNCERTAIN means that
+neither is known.
+
 The verdicts on the answer to a poll differ. A poll is free, so UNCERTAIN only means "poll again". A 404, or an error
 text `… not found.`, is NOT_FOUND. An error text `Request failed…`, or the `status` failed with any text, is FAILED. Any
 answer with 2xx that has a `status` or a request id, but neither results nor an error text, is PROCESSING.
@@ -138,7 +146,15 @@ class Classification:
 class _AnswerFacts:
     """Fields of an HTTP answer that decide its verdict (whether the request was accepted and has finished).
 
-    `status` is the HTTP status; `word` is the JSON field `status` of the body, in lowercase.
+    Attributes:
+        status: The HTTP status.
+        error: The JSON field `error` of the body as text; None if it is missing or empty. If the body is not a JSON
+            object: its text if it begins with `Access denied`, otherwise None.
+        word: The JSON field `status` of the body, in lowercase; None if it is not a text.
+        has_results: Whether the JSON field `all` of the body is not null, and `word` is not queued, processing or
+            failed.
+        request_id: The service's id of the request; None if the answer names none.
+        retry_after_s: Seconds that the answer asks to wait (header Retry-After); None if it asks for no wait.
     """
 
     status: int

@@ -133,5 +133,9 @@ def _learned_delay(times: list[float], age_s: float) -> float:
 
 
 def _sample_key(kind: str, size: int) -> tuple[str, int]:
-    """Return a key that similar requests share: requests of the same `kind`, with sizes within a factor of two."""
+    """Return a key that similar requests share: the same `kind`, such as `image`, and about the same `size`.
+
+    `size` is the number of assets in the request. Sizes from 4 to 7 count as about the same, sizes from 8 to 15, and so
+    on by powers of two.
+    """
     return kind, max(1, size).bit_length()

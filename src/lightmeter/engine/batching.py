@@ -137,11 +137,17 @@ class NameReliabilityTracker:
         return 2 if self.reliability is NameReliability.SINGLES_IDENTIFY and not self._batches_under_way else 1
 
     def on_request_started(self, images: int) -> None:
-        """Record that a request with this number of images is now being sent, or that its answer is now polled for."""
+        """Record that a request with `images` images is now being sent, or that its answer is now polled for.
+
+        While a recorded request has more than one image, `max_images_per_request` allows no second trial batch.
+        """
         self._batches_under_way += images > 1
 
     def on_request_ended(self, images: int) -> None:
-        """Undo `on_request_started`: the request is no longer being sent, or its answer is no longer polled for."""
+        """Record that a request with `images` images is no longer being sent, or its answer no longer polled for.
+
+        It ends what one call of `on_request_started` with the same number has recorded.
+        """
         self._batches_under_way -= images > 1
 
     def on_answer(self, images: int, *, identified: bool) -> None:

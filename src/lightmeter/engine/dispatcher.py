@@ -206,10 +206,11 @@ class Dispatcher:
         return None if within_cap is None else await self._wait_for_room(within_cap)
 
     async def _wait_for_room(self, batch: Batch) -> Batch | None:
-        """Wait until a batch that costs at most `max_at_risk` may be sent; return the batch, trimmed to the budget.
+        """Wait until rate limit, budget and `max_at_risk` allow a batch to be sent; return it, trimmed to the budget.
 
-        Return None if the run stops, if the first row alone exceeds the budget, or if the engine must first find out
-        what unanswered requests cost.
+        `max_at_risk` is the cap on the credits at risk of all requests, including the batch. A batch that alone exceeds
+        the cap is never sent: `_trim_to_risk_cap` must trim it before. Return None if the run stops, if the first row
+        alone exceeds the budget, or if the engine must first find out what unanswered requests cost.
         """
         state = self._run_state
         while not state.stopping.is_set():

@@ -44,7 +44,10 @@ class FrameExtractor:
         self._slot = asyncio.Semaphore(2)
 
     async def frame_content(self, seq: int) -> str:
-        """Return a frame of a video as a JPEG file in base64; `seq` is the row number of the frame.
+        """Return a frame of a video as a JPEG file in base64.
+
+        `seq` is the number of the frame's own row in the journal. `lightmeter.journal.frame_rows.frame_seq` makes it
+        from the number of the video's row and the number of the frame.
 
         Raises:
             FetchError: the video cannot be downloaded.

@@ -67,9 +67,10 @@ def sent_name(seq: int, url: str, path: str | None) -> str:
     This is the URL, the file name of a local file, or `row<row>-frame<frame>.jpg` for a frame of a video.
 
     Args:
-        seq: Number of the row.
-        url: URL or path of the image or video.
-        path: Absolute path of a local file; None for a URL.
+        seq: Number of the row. For a frame, the number that `lightmeter.journal.frame_rows.frame_seq` returns: it
+            encodes the number of the video's row and the number of the frame.
+        url: URL or path of the image or video; not used for a frame.
+        path: Absolute path of a local file; None for a URL. Not used for a frame.
     """
     frame = frame_of(seq)
     return expected_asset_name(url, path) if frame is None else f"row{row_of(seq)}-frame{frame}.jpg"

@@ -144,9 +144,10 @@ class Reconciler:
         await self._session.journal.write(put_meta({_ACCOUNT_KEY: self._account()}))
 
     def _account(self, run_id: str | None = None) -> str:
-        """Return a hash of the run id and the API key. It shows whether two balances are of the same account.
+        """Return a hash of the run id and the API key, to tell whether two balances of the run are of one account.
 
-        If `run_id` is None, the id of the present run is used.
+        Hashes of different runs cannot be compared. A run whose journal was restored from a copy has several ids:
+        `run_id` is one of them (`RunHeader.run_ids`), or None for the present one.
         """
         key = self._session.endpoint.api_key
         secret = "" if key is None else key.get_secret_value()
@@ -154,6 +155,9 @@ class Reconciler:
 
     async def check_balance(self) -> None:
         """Find out from the balance what throttled requests cost, and what failed requests of unknown charge cost.
+
+        The result is recorded in the journal. If it shows what a failed request cost, the credits reserved for the
+        request are released, and its charge counts as paid. About throttled requests, it is only a note to the user.
 
         If a request may still be charged, do nothing now: the next start of the run finds it out.
         """
@@ -200,7 +204,10 @@ class Reconciler:
     async def _decisive_readings(
         self, opening: BalanceReading | None, sent_at: Mapping[int, float], *, rows: int
     ) -> BalancePair | None:
-        """Return two equal readings of the balance that show what the requests in `sent_at` cost.
+        """Return two equal readings of the balance, one right after the other, made after the requests in `sent_at`.
+
+        The fall of the balance since `opening` shows what the requests cost. Without `opening`, nothing shows it, and
+        the readings only serve to compare later balances with.
 
         Read the balance at once. If charges that may still come could change the result, wait until none can come, and
         read the balance again. Return None if the balance keeps changing or cannot be read, or if the user stops the
@@ -284,13 +291,15 @@ class Reconciler:
     async def _rule(
         self, opening: BalanceReading | None, readings: BalancePair, *, readings_were_used: bool = False
     ) -> int:
-        """Decide from two balances what the requests between them cost; return how many rows are pending again.
+        """Record what two balances prove about the requests between them; return how many rows are pending again.
 
         Args:
-            opening: The balance before the requests; None if no balance of this account was read before.
+            opening: The balance before the requests. None if no balance of this account was read before: then record
+                that nothing can be proven about the unanswered requests, and return 0.
             readings: Two equal readings of the balance after the requests.
-            readings_were_used: Whether these readings were used before, while others might also spend from the account.
-                If True, record nothing unless there is a ruling on some request now.
+            readings_were_used: Whether an earlier call has decided from these readings, before the user said that
+                nobody else spends from the account. If True, record nothing unless there is a ruling on some request
+                now.
         """
         if opening is None:
             await self._rule_unprovable(readings[1])

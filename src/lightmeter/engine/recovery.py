@@ -1,6 +1,8 @@
-"""Recover the requests that an earlier process left open, before anything new is sent.
+"""Continue the requests that an earlier process left open, before anything new is sent. None is sent again here.
 
-It does not matter how that process ended, for example by a crash.
+If the answer is stored, its charge and results are recorded. If the service accepted the request, its answer is polled
+for. If no reply was stored, the request is recorded as lost: its credits stay reserved, and `Reconciler` finds out
+later whether it was charged. It does not matter how the earlier process ended, for example by a crash.
 """
 
 from __future__ import annotations

@@ -155,7 +155,10 @@ class RunState:
         self.planning = True
 
     def add_planned_rows(self, counts: Mapping[str, int], last: int) -> None:
-        """Add newly planned rows (`counts` is status → number); rows up to the place `last` may now be sent."""
+        """Add newly planned rows (`counts` is status → number). All rows in places 0 to `last` may now be sent.
+
+        A place is a position in the send order; `last` is included.
+        """
         self.counts.update(counts)
         self.last_planned = last
         self.state_changed.set()

@@ -87,7 +87,7 @@ class UploadSelection:
         return True
 
     def start_upload(self, url: str) -> None:
-        """Record that the content of a URL is now fetched to be sent: the URL no longer counts as a pending upload."""
+        """Record that the content of a URL is about to be fetched and sent: its upload is no longer pending."""
         self._pending.discard(url)
 
 

@@ -89,8 +89,9 @@ def export_shard(shard: Shard) -> dict[str, int]:
 def export_shard_aside(shard: Shard) -> dict[str, int]:
     """Do the same as `export_shard`, but safely on unreliable workers. Return table → number of rows written.
 
-    The files are written to a new folder beside `shard.index`. Only complete files are moved to the staging folder. So
-    a worker process may be killed in the middle, and two workers may export the same shard.
+    The files are first written to a new folder beside the SQLite file `shard.index`. Once all files are complete, they
+    are moved to the folder `shard.staging`. So a worker process may be killed in the middle, and two workers may export
+    the same shard.
     """
     own = shard.index.parent / f"shard-{shard.number}-{token_hex(4)}"
     own.mkdir()

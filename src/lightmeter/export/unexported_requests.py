@@ -26,10 +26,13 @@ number, a run takes longer to end, because its last shard is written at the end:
 def unexported_range(dataset: Dataset, runs: Sequence[ExportRun]) -> SubmissionRange | None:
     """Return the range of the newest run's requests that an export must write to the tables in `dataset`.
 
-    These are the requests that are in no final shard. Return None if adding is not possible, so that all tables must be
-    written again from the start. This is so if a file is broken, if a file of an older run is missing or does not match
-    its journal, if a file holds rows of the newest run and also of another run, or if the schemas of the runs differ.
-    `runs` has all runs of the output folder, oldest first.
+    These are the requests that are in no final shard. A final shard is a Parquet file with at least
+    `MIN_SHARD_REQUESTS` requests, all answered and with a known charge, so that it need not be written again.
+
+    Return None if adding is not possible, so that all tables must be written again from the start. This is so if a file
+    is broken, if a file of an older run is missing or does not match its journal, if a file holds rows of the newest
+    run and also of another run, or if the schemas of the runs differ. `runs` has all runs of the output folder, oldest
+    first.
     """
     headers = [run.header for run in runs]
     ask, types = headers[-1].options.ask, merge_extra_types(headers)

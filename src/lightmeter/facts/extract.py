@@ -80,9 +80,10 @@ def mark_full_texts(texts: Sequence[Any], sources: Sequence[Any], answered: Sequ
 
 
 def _flag_first_if_full(texts: Sequence[Any]) -> list[bool | None]:
-    """Return for each text of one back end whether it is the full text; no result is None.
+    """Return for each text of one back end whether it is the full text: true or false, never None.
 
-    Only the first text can be the full text. It is if it contains all other texts.
+    Only the first text can be the full text. It is if it contains all other texts. The type allows None because the
+    caller combines the result with None for other texts.
     """
     first = texts[0]
     is_full = bool(first and isinstance(first, str)) and all(text in first for text in texts if isinstance(text, str))

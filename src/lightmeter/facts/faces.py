@@ -116,8 +116,9 @@ def _box(face: dict[str, Any], fields: dict[str, Any], *, boxed: bool) -> tuple[
     the corners of the face. Without corners, the missing ones are None.
 
     Args:
-        face: The fields of the face, with names in lower case without underscores.
-        fields: The same fields as in the answer.
+        face: The fields of the face, with names in lower case without underscores. The box is read from them.
+        fields: The same fields with their names as in the answer. The corners are read from them first, then from
+            `face`.
         boxed: Whether the face has fields of a box; if false, only the corners are read.
     """
     found: tuple[float | None, ...] = (None,) * len(_SIDES)

@@ -146,7 +146,10 @@ class FastFace(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 class FastFeatures(msgspec.Struct, gc=False):
     """What an answer says about one image, video or frame.
 
-    Each attribute is a feature, such as `tags`; None means that the answer lacks it.
+    Each attribute is a feature; None means that the answer lacks it. The keys of `tags` are names of tags, and those of
+    `colors` are hex strings; each value has an entry for each back end that found the tag or color. Other features are
+    lists of the entries of all back ends. The entries of `faces`, `texts` and `brands` are JSON that is not decoded
+    yet.
     """
 
     tags: dict[str, list[FastTag]] | None = None

@@ -150,7 +150,9 @@ def _is_single(table: str, value: dict[str, Any]) -> bool:
 def _fields(table: str, literal: Any) -> dict[str, Any]:
     """Return an entry of the feature `table` as a dict of its fields.
 
-    `literal` is the entry in the answer: an object, a bare text, or a bare score. Any other value gives an empty dict.
+    `literal` is the entry in the answer. An object is returned as it is. A number becomes the field `score`. A text
+    becomes the field `name` (tags, brands), `hex` (colors), `label` (nsfw), `description`, `text`, `source` (faces) or
+    `model` (embeddings). Any other value gives an empty dict.
     """
     if isinstance(literal, dict):
         return literal

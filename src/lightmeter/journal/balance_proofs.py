@@ -54,9 +54,11 @@ class WindowSubmission:
         submission_id: Id of the submission.
         state: State of the submission, such as `uncertain`.
         hold: Credits reserved for the submission: the most that it can have cost.
-        paid: Credits charged; None while unknown.
+        paid: Credits recorded as the charge; None while no charge is recorded, such as before an answer.
         remaining: The balance that the answer reported; None if it reported none or there is no answer.
-        charge_reported: Whether the answer reported the charge. If not, `hold` counts as the charge.
+        charge_reported: False if the answer did not report the charge in whole credits, and no balance has proven it.
+            Then the charge is only known to be at most `hold`, whatever `paid` is. True without an answer: then only
+            `paid` tells whether the charge is known.
         sent: Id of the transition (change of state) that sent the submission.
         answered: Id of the transition that recorded the answer; None without an answer.
         throttled: Whether the service answered "too many requests", which is assumed to cost nothing.

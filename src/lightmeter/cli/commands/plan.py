@@ -118,9 +118,11 @@ def plan_command(
 
 
 def _split_formats(formats: tuple[str, ...]) -> tuple[str, str | None]:
-    """Return the format of the printed plan (default `text`), and the format of the tables below it (default None).
+    """Return the format of the printed plan (default `text`), and the format of the run's tables (default None).
 
-    `formats` are the values of `--format`: at most one for each of the two.
+    `formats` are the values of `--format`: at most one of `text`, `markdown` and `json` for the plan, and at most one
+    of `parquet`, `delta` and `iceberg` for the tables. Raise UsageError if there are two for the plan or two for the
+    tables.
     """
     tables = [name for name in formats if name in _TABLE_FORMATS]
     printed = [name for name in formats if name not in _TABLE_FORMATS]

@@ -144,11 +144,12 @@ def _show_and_check_price(plan: Plan, out: Path, check: PriceCheck, *, as_json: 
     Args:
         plan: The plan. This function does not change it.
         out: The output folder. It may be without a run.
-        check: Limits on the price, and a saved plan to compare with.
+        check: A saved plan to compare with (`--compare`), and limits on the price. The differences from the saved plan
+            are printed. They raise an error only if the price has risen by more than `--fail-on-rise`.
         as_json: Whether standard output is kept free for JSON. If so, the plan is shown on standard error.
 
     Raises:
-        TooExpensive: the price exceeds a limit.
+        TooExpensive: the price exceeds `--fail-above`, or that of the saved plan by more than `--fail-on-rise`.
     """
     preview = preview_next_run(plan, out, read_settings())
     show_plan(preview, err=as_json)

@@ -19,7 +19,8 @@ def status_command(folder: Path, as_json: bool) -> int:
     """Count the rows of the run in DIR by status, with reasons. The run may still be in progress.
 
     Every row of the manifest is in exactly one count; the command fails if the counts do not add up. The exit code is
-    that of the run: 0 if all rows are done, 1 if some rows failed, are in doubt or pending, 3 if some are over budget.
+    that of the run: 3 if some rows are over budget; otherwise 1 if some rows failed, are in doubt or pending, or if the
+    manifest was not read to its end; otherwise 0.
     """
     summary = show_summary(Run(folder), err=as_json)
     if as_json:

@@ -47,9 +47,13 @@ def parse_quota(headers: Mapping[str, str]) -> Quota | None:
 
 
 def _to_quota(remaining: str, reset: str, headers: Mapping[str, str]) -> Quota | None:
-    """Return the quota in the header values `remaining` and `reset`.
+    """Return the quota that two header values state; None if a value is invalid or the reset is not in the future.
 
-    Return None if a value is invalid, or if the time of the reset is past.
+    Args:
+        remaining: Number of requests that may still be sent.
+        reset: When the quota is renewed: in seconds from the answer on or, if above 1e9, in seconds since the epoch.
+        headers: The headers of the answer, by lowercase name. Only `date` is used: it is subtracted from a reset in
+            seconds since the epoch.
     """
     if not _NUMBER.fullmatch(remaining.strip()) or not _NUMBER.fullmatch(reset.strip()):
         return None

@@ -59,10 +59,9 @@ _MIN_SHARE_CHANGE: Final = 0.05
 
 
 class AdaptiveLimiter:
-    """Decides when the next request may be sent to a service. It learns the limits of the service from the answers.
+    """Decides when the next request may be sent to a service. All times are in seconds on a monotonic clock.
 
-    In all methods `now` and `until` are times in seconds on a monotonic clock, and `record` is what `on_sent` returned
-    for the request.
+    It learns the limits of the service from the answers. In all methods, `record` is what `on_sent` returned.
 
     Args:
         max_in_flight: Most requests in flight at the same time, 1 or more.
@@ -70,8 +69,7 @@ class AdaptiveLimiter:
         jitter: Returns random numbers from 0 to 1 for the pauses after rejections; always 0.5 by default.
 
     Attributes:
-        mode: What is limited: nothing, the number of requests in flight, or their rate (after rejections or slower
-            answers).
+        mode: What is limited: nothing, requests in flight, or the rate (after rejections, or after slower answers).
         in_flight_limit: Most requests that may be in flight now, 1 or more; used while `concurrency_limit` is None.
         rate_estimator: Learns the limit on requests per second; None while no such limit is known.
         concurrency_limit: The most requests in flight that the service accepts; None while this is unknown.
@@ -226,7 +224,7 @@ class AdaptiveLimiter:
         self._pacer.hold(now + self._in_flight / max(1.0, self._congestion.rate) / 2)
 
     def on_throttled(self, now: float, retry_after_s: float | None, record: SendRecord) -> None:
-        """Learn from the rejection (HTTP 429, for example) of a request (`record`), which came at the time `now`.
+        """Learn from the rejection (such as HTTP 429) of the request `record`; it came at `now`, in monotonic seconds.
 
         `retry_after_s` is the wait that the rejection asks for, None if none. If the request was sent before the
         limiter reacted to an earlier rejection, this rejection can only lengthen the pause.
@@ -251,7 +249,7 @@ class AdaptiveLimiter:
             self._backoff.on_retry_after(now + max(0.0, retry_after_s))
 
     def _defer(self, now: float) -> None:
-        """Pause after a rejection that came before any request was accepted.
+        """Begin a pause after a rejection that came before any request was accepted.
 
         This rejection does not show the limit: forget the concurrency limit, and count accepted requests from 0 again.
         """
@@ -281,7 +279,10 @@ class AdaptiveLimiter:
         return True
 
     def _confirm_concurrency(self, now: float, record: SendRecord, known: int) -> bool:
-        """Return whether the `known` limit on requests in flight explains a rejection; if so, perhaps lower it."""
+        """Return whether the `known` concurrency limit explains the rejection of `record`; if so, keep or lower it.
+
+        If fewer than `known` were in flight before `record`, and such rejections are not rare, it falls to that number.
+        """
         latency_s = max(_SHORTEST_WAIT_S, self.latency_s)
         limit = self._probe.on_rejected(now, record, known, self._rejection_rtt_s, latency_s)
         if limit is None:
@@ -291,7 +292,10 @@ class AdaptiveLimiter:
         return True
 
     def _limit_by_rate(self, now: float, record: SendRecord) -> None:
-        """Pause after the rejection of a request (`record`); set or correct the limit on requests per second."""
+        """Let no request be sent for a while after the rejection of `record`; set or correct the limit on the rate.
+
+        This pause lasts at most 0.5 s after a first rejection, and longer after further ones in a row (see `Backoff`).
+        """
         self.mode = next_mode(self.mode, LimiterEvent.RATE_REJECTION)
         backoff, estimator = self._backoff, self.rate_estimator
         backoff.start_backoff(now, None if estimator is None else estimator.rate)
@@ -320,14 +324,11 @@ class AdaptiveLimiter:
             self.rate_estimator.on_not_accepted()
 
     def hold(self, until: float) -> None:
-        """Let no request be sent before the time `until`; called, for example, when the service cannot be reached."""
+        """Let no request be sent before `until` (monotonic seconds), for example while the service is unreachable."""
         self._backoff.blocked_until = max(self._backoff.blocked_until, until)
 
     def on_quota(self, now: float, quota: Quota) -> None:
-        """Obey a `quota` from an answer's headers: spread the requests that remain evenly until the quota is renewed.
-
-        If no requests remain, pause until the quota is renewed.
-        """
+        """Spread the requests that remain in a `quota` evenly until it is renewed; if none remain, pause until then."""
         self._quota_until = now + quota.reset_s
         if quota.remaining < 1:
             self._backoff.on_retry_after(self._quota_until)
@@ -349,7 +350,7 @@ class AdaptiveLimiter:
         return {}
 
     def warm_start(self, state: Mapping[str, float], now: float) -> None:
-        """Start with 0.7 of the service's limit that an earlier run learned: other processes may use the key now.
+        """Start at `now` (monotonic seconds) with 0.7 of the limit that an earlier run learned: others may use the key.
 
         `state` is what the method `state` returned in that run. If it is empty, nothing changes.
         """

@@ -72,25 +72,30 @@ class RequestPacer:
         self._rejected_at = float("-inf")
 
     def wait_s(self, now: float, rate: float | None) -> float:
-        """Return the seconds from `now` until the next request may be sent.
+        """Return the seconds from `now` (monotonic seconds) until the next request may be sent.
 
         `rate` is the limit in requests per second, None if there is none.
         """
         return max(0.0, self._held_until - now, 0.0 if rate is None else self._last_due_at + 1 / rate - now)
 
     def hold(self, until: float) -> None:
-        """Let no request be sent before the time `until`."""
+        """Let no request be sent before the time `until`, in monotonic seconds."""
         self._held_until = until
 
     def on_rejected(self, now: float) -> None:
-        """Record that the service rejected a request at `now`; this limits what `on_admitted` does in the next 10 s."""
+        """Record that the service rejected a request at `now` (monotonic seconds).
+
+        A request that is sent late shortens the gap after it (see `on_admitted`). In the next 10 s, this holds only for
+        delays of at most 0.005 s for each second since `now`.
+        """
         self._rejected_at = now
 
     def on_admitted(self, now: float, rate: float | None) -> None:
-        """Record that a request is sent at `now`; if it is at most 0.05 s late, the next gap is shortened by its delay.
+        """Record that a request is sent at `now` (monotonic seconds); if it is slightly late, shorten the next gap.
 
-        A short gap may cause a rejection. So after a rejection, delays are made up for only up to 0.005 s for each
-        second since then, until 0.05 s is reached. `rate` is the limit in requests per second; None means no limit.
+        If it is at most 0.05 s late, the next gap is shorter by its delay. After a longer delay, the next gap has its
+        full length. A short gap may cause a rejection. So in the first 10 s after a rejection, a delay must not exceed
+        0.005 s for each second since then. `rate` is the limit in requests per second; None means no limit.
         """
         due_at = now if rate is None else self._last_due_at + 1 / rate
         catch_up_s = min(_CATCH_UP_GROWTH * (now - self._rejected_at), _MAX_CATCH_UP_S)

@@ -141,7 +141,7 @@ class RateEstimator:
         return self._search is not None or self.probe_step >= 0
 
     def allowed(self, now: float) -> float:
-        """Return the requests per second that may be sent now."""
+        """Return the requests per second that may be sent at `now`, in monotonic seconds."""
         if self._search is not None:
             return self.rate
         if self.probe_step >= 0:
@@ -153,7 +153,10 @@ class RateEstimator:
         return self.rate * (_USED_PART_AFTER_REJECTION if now < self._reduced_until else _USED_PART)
 
     def on_sent(self, now: float) -> None:
-        """Count a request sent at `now`. If a test of higher rates or the next step of a test is due, begin it."""
+        """Count a request sent at `now`, in monotonic seconds.
+
+        If a test of higher rates or the next step of a test is due, begin it.
+        """
         if self._search is not None:
             self._search.on_sent(now)
             self.rate = max(_MIN_RATE, self._search.rate)
@@ -203,7 +206,10 @@ class RateEstimator:
         self.probe_step = -1
 
     def reset_to(self, rate: float, now: float) -> None:
-        """Replace the estimate by a `rate` that another process or run learned; discard all counts and tests."""
+        """Replace the estimate by a `rate` that another process or run learned; discard all counts and tests.
+
+        `rate` is in requests per second. `now` is the present time in monotonic seconds.
+        """
         self.rate = max(_MIN_RATE, rate)
         self._accepted, self._window, self._search, self._fallback_rates = None, None, None, []
         self._end_probe(now, _FIRST_INTERVAL_S)
@@ -222,7 +228,7 @@ class RateEstimator:
         """Correct the estimate after a rejection; of several simultaneous rejections, the caller reports only one.
 
         Args:
-            now: The present time.
+            now: The present time, in monotonic seconds.
             record: Record of the rejected request.
             consecutive_rejections: Number of rejections since the last accepted request, including this one. Only the
                 first one of such a series tells something about the rate. A long series shows a fixed time window.
@@ -296,8 +302,9 @@ class RateEstimator:
 
         `measured` is the number of requests per second that were accepted after the test, 0 if it was not measured. If
         it was measured, the estimate falls to it, but not below the rate before the test. Otherwise the estimate falls
-        to the last of `_fallback_rates`: the highest rate accepted in the test, if the test got far and the estimate
-        has not fallen to this rate before; else the rate before the test.
+        to the last of `_fallback_rates`. This is the highest rate accepted in the test, if the rejection that ended the
+        test came in its third step or later, and if the estimate has not fallen to this rate before. Else it is the
+        rate before the test.
         """
         least = self._fallback_rates[0] if measured else self._fallback_rates.pop()
         self.rate = max(_MIN_RATE, min(self.rate, max(least, measured)))
@@ -306,10 +313,16 @@ class RateEstimator:
             self._bucket_size = max(self._bucket_size, self._excess_sent)
 
     def on_backoff_ended(self, now: float, record: SendRecord, blocked_since: float, still_blocked_at: float) -> None:
-        """Learn from a period in which the service rejected everything: if it was long, a time window has ended.
+        """Learn from a period of rejections: a long one shows that the service has fixed time windows.
+
+        The period is long if it lasted at least 2 s, and if at least 16 requests would have been sent in it at the rate
+        before. A long period ends when a new time window begins. Then the length and the quota of the windows are
+        inferred again. If the quota is at least 8 requests, the estimate follows from them. But a first long period
+        while no search is under way counts as an outage: the estimate returns to its value before. A short period
+        changes nothing.
 
         Args:
-            now: The present time.
+            now: The present time. All times are in monotonic seconds.
             record: Record of the first request accepted after the rejections.
             blocked_since: When the rejections began.
             still_blocked_at: The last time at which the rejections had certainly not ended yet.
@@ -336,9 +349,14 @@ class RateEstimator:
             self._probe_at = max(self._probe_at, now + 1.5 * self._window.length_s)
 
     def next_reset_at(self, now: float, record: SendRecord, blocked_since: float) -> float | None:
-        """Return the earliest time at which the quota of a time window may be renewed; None if no quota is used up.
+        """Return the earliest time, not before `now`, at which the quota of a time window may be renewed.
 
-        The rejections began at the time `blocked_since`. `record` is the record of the latest rejected request.
+        Return None if the service is not known to have time windows, or if the quota is not used up.
+
+        Args:
+            now: The present time. All times are in monotonic seconds.
+            record: Record of the latest rejected request.
+            blocked_since: When the rejections began. A time window is assumed to last at least from then to `now`.
         """
         if self._window is None or not self.window_limited or not self._window.is_used_up(record):
             return None
@@ -354,8 +372,8 @@ class RateEstimator:
     def on_congestion(self, now: float, measured: float) -> None:
         """Lower the estimate because answers became slower.
 
-        `now` is the present time in seconds, by the clock that the other methods use. `measured` is the number of
-        answers per second in the recent past.
+        `now` is the present time in monotonic seconds. `measured` is the number of answers per second in the recent
+        past.
         """
         if self.probe_step >= 0 and self._probed_rates:
             confirmed = self._probed_rates[0]

@@ -61,7 +61,7 @@ class Backoff:
         self._trial_until = float("-inf")
 
     def wait_s(self, now: float) -> float:
-        """Return the seconds from `now` until a request may be sent; 0 if it may be sent now.
+        """Return the seconds from `now` (monotonic seconds) until a request may be sent; 0 if it may be sent now.
 
         During a pause, these are the rest of the pause. After a trial request, they are the rest of the time in which a
         rejection of the trial request may arrive.
@@ -73,7 +73,7 @@ class Backoff:
         return 0.0
 
     def on_admitted(self, now: float, rejection_rtt_s: float) -> None:
-        """Record that a request is sent at `now`. After a rejection, this request is the trial request.
+        """Record that a request is sent at `now`, in monotonic seconds. After a rejection, it is the trial request.
 
         The next requests then wait until a rejection of the trial request would have arrived. `rejection_rtt_s` is the
         usual number of seconds from sending a request to its rejection; 0 if unknown.
@@ -83,7 +83,7 @@ class Backoff:
             self._trial_until = now + extra_s + 2 * rejection_rtt_s
 
     def start_backoff(self, now: float, rate: float | None) -> None:
-        """Begin a pause after a rejection. Each further rejection in a row makes the pause longer.
+        """Begin a pause at `now` (monotonic seconds) after a rejection; it is longer after each further one in a row.
 
         `rate` is the limit in requests per second, None if unknown. If it is known, the first pause is often shorter.
         """
@@ -103,14 +103,17 @@ class Backoff:
     def on_expected_reset(self, now: float, next_reset_at: float | None) -> None:
         """Replace the present pause by one until `next_reset_at`, when the service probably renews a quota.
 
-        The new pause lasts at most 60 s, but never ends before the time that the service itself asked for. If
-        `next_reset_at` is None or past, the present pause does not change.
+        `now` and `next_reset_at` are in monotonic seconds. The new pause lasts at most 60 s, but never ends before the
+        time that the service itself asked for. If `next_reset_at` is None or past, the present pause does not change.
         """
         if next_reset_at is not None and next_reset_at > now:
             self.blocked_until = max(self.retry_after_until, min(next_reset_at, now + _LONGEST_PAUSE_S))
 
     def on_retry_after(self, until: float) -> None:
-        """Send nothing before the time `until`, which the service asked for (header Retry-After)."""
+        """Send nothing before the time `until`, in monotonic seconds.
+
+        The service asked for this, by the header Retry-After or by a quota that is used up (header RateLimit).
+        """
         self.retry_after_until = max(self.retry_after_until, until)
         self.blocked_until = max(self.blocked_until, until)
 

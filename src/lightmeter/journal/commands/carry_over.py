@@ -260,15 +260,20 @@ def has_open_requests(db: sqlite.Connection) -> bool:
 
 
 def move_open_requests(db: sqlite.Connection, folder: Path) -> None:
-    """Copy requests whose answer or charge is unknown from the run in `folder` to the next run's journal `db`."""
+    """Copy requests whose answer or charge is unknown from the run in `folder` to the next run's journal `db`.
+
+    The credits reserved for them are added to `db`. The earlier journal keeps both until `forget_open_requests` removes
+    them there, so that they do not count twice.
+    """
     with _attached(db, folder):
         _run_all(db, _MOVE_OPEN)
 
 
 def forget_open_requests(db: sqlite.Connection) -> None:
-    """Remove requests whose answer or charge is unknown from the journal `db` of an earlier run.
+    """Remove requests whose answer or charge is unknown, and the credits reserved for them, from the journal `db`.
 
-    Call it only after `move_open_requests` has copied these requests to the next run's journal.
+    `db` is the journal of an earlier run. Call this function only after `move_open_requests` has copied these requests
+    to the next run's journal.
     """
     with db:
         _run_all(db, _FORGET_OPEN)
@@ -294,7 +299,8 @@ def fold_run(db: sqlite.Connection, folder: Path, put: sqlite.Change[None]) -> N
     Args:
         db: The journal of the next run.
         folder: The folder of the older run.
-        put: Another function that changes `db`; it is called in the same transaction.
+        put: A function that records in `db` that the older run was added, such as the result of `put_meta`. It is
+            called first, in the same transaction.
     """
     with _attached(db, folder):
         put(db)
