@@ -69,8 +69,10 @@ def _mask_uri(match: re.Match[str], nesting: int) -> str:
 def _end_of_user(scheme: str, rest: str) -> int:
     """Return the length of `USER:PASSWORD@` at the start of `rest`, the text after `://`; 0 if it has none.
 
-    `scheme` is the text before `://`, in lower case. A password may hold an unescaped `/`, `?` or `#`. The text before
-    this character then looks like `HOST:PORT`, with a port that is no number.
+    A password may hold an unescaped `/`, `?` or `#`. The first of these characters counts as a part of a password that
+    ends at the last `@` of `rest`, if the text before the character has the form `A:B` without `@`, does not begin with
+    `[`, and B is no port. B is a port if it has only digits, and `scheme` (the text before `://`, in lower case) is
+    http, https, ws or wss.
     """
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     if "@" in authority:

@@ -30,7 +30,10 @@ from lightmeter.telemetry import find_wrong_endpoint
 
 
 def settings_file() -> Path:
-    """Return the path of the settings file, which need not exist."""
+    """Return the path of the settings file, which is TOML and need not exist.
+
+    It is the path in `LIGHTMETER_SETTINGS`, or else `settings.toml` in the user's configuration folder for lightmeter.
+    """
     path = os.environ.get("LIGHTMETER_SETTINGS", "").strip()
     return Path(path) if path else user_config_path("lightmeter") / "settings.toml"
 
@@ -89,7 +92,8 @@ def _check_thresholds(text: str) -> str:
 class Settings(BaseSettings):
     """The user's settings for all runs, such as key, service and folders.
 
-    The environment variable `LIGHTMETER_<NAME>` sets the field `<name>`.
+    The environment variable `LIGHTMETER_<NAME>` sets the field `<name>`. Without it, the entry `<name>` of the TOML
+    file at `settings_file()` does. An empty variable or entry counts as not set.
     """
 
     model_config = SettingsConfigDict(

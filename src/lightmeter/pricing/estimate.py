@@ -104,12 +104,16 @@ def price_range(per_image_milli: int, frames: FrameRange) -> CreditRange:
 
 
 def run_price(per_image_milli: int, frames: FrameRange, single: int, retry_milli: int) -> CreditRange:
-    """Return what the pictures of a run cost if `single` of them are sent in separate requests, whose price is exact.
+    """Return what the pictures of a run cost if `single` of them are sent one by one, each in its own request.
+
+    Each of these costs `per_image_milli`, rounded up to whole credits. The price of the other pictures is a range, from
+    `price_range`. The upper end of the result includes one repetition of the user's question for each picture.
 
     Args:
         per_image_milli: Millicredits for one picture.
-        frames: Number of all pictures.
-        single: How many of the pictures are video frames that are sent as single images.
+        frames: Number of all pictures, including the `single` ones.
+        single: Number of video frames that are sent as single images in place of a video. Images of the manifest do not
+            count here.
         retry_milli: Millicredits to repeat the user's question (`--ask`) about one picture; 0 if there is no question.
     """
     rest = FrameRange(frames.low - single, None if frames.high is None else frames.high - single)

@@ -130,8 +130,8 @@ class PriceLearner:
     def rounding(self) -> Rounding | None:
         """What the service rounds up, each picture or each request; None while `roundings` holds both.
 
-        Charges never prove rounding of each picture, because they then also fit rounding of each request. It is known
-        only if the learner was created with it.
+        Charges never prove that the service rounds up each picture, because such charges also fit rounding of each
+        request. So the result is `Rounding.IMAGE` only if the learner was created with this rounding alone.
         """
         return self.roundings[0] if len(self.roundings) == 1 else None
 

@@ -333,7 +333,9 @@ def active_pairs(rates: RateTable, backends: Iterable[str], features: Iterable[s
 def millicredits_per_image(
     rates: RateTable, backends: Iterable[str], features: Iterable[str], prompt_chars: int = 0
 ) -> int:
-    """Return the millicredits for one image or video frame before rounding: the sum of the prices of `active_pairs`.
+    """Return the millicredits for one image or video frame before rounding: the sum over back ends and features.
+
+    A feature that a back end does not offer costs nothing.
 
     Args:
         rates: The price table.

@@ -1,8 +1,9 @@
-"""Start the next run of a folder, after its manifest changed: carry over paid answers, and remove old runs.
+"""Start the next run of a folder, after its manifest changed: carry over paid answers, and archive the present run.
 
-First the next journal is written beside the present one. Then the present one is copied to `runs/<its run id>/`. At
-last, the next journal takes the place of the present one. So the folder always has a journal with every request, even
-if the process is killed.
+First the next journal is written beside the present one. Then the present one is copied to `runs/<its run id>/`. After
+that, the next journal takes the place of the present one. So the folder always has a journal with every request, even
+if the process is killed. At last, the oldest runs in `runs/` are removed if they are more than the user's settings
+allow.
 """
 
 from __future__ import annotations
@@ -129,8 +130,8 @@ def has_requests_to_move(plan: Plan, out: Path, before: RunHeader) -> bool:
     """Return whether the run in `out`, with the header `before`, has requests whose answer or charge is unknown.
 
     Raises:
-        SettingsError: there are such requests, and their run has another service or other `REQUEST_OPTIONS` than
-            the plan.
+        SettingsError: there are such requests, but their run has other values of `REQUEST_OPTIONS` than the plan, or
+            only one of the two uses the embedded service.
     """
     with open_read_only(out) as db:
         if not has_open_requests(db):
@@ -155,7 +156,9 @@ def _inherited_meta(out: Path, before: RunHeader, *, moved: bool) -> dict[str, s
 def comparable_runs(plan: Plan, out: Path) -> Iterator[Path]:
     """Yield the folders of those runs in `out` whose answers a plan can use, newest first.
 
-    These are the runs with the plan's service and `REQUEST_OPTIONS`. Yield none if the plan's option `reuse` is off.
+    Such a run has the plan's values of all `REQUEST_OPTIONS`: the options that decide the content and the price of an
+    answer, such as `features`. Also, either both or neither use the embedded service. Yield none if the plan's option
+    `reuse` is off.
     """
     if not plan.options.reuse:
         return

@@ -219,8 +219,8 @@ def has_unsettled_former_run(out: Path, plan: Plan) -> bool:
     A run that lacks rows of the plan's manifest, because they were not planned, counts as a run of another manifest.
 
     Raises:
-        SettingsError: there are such requests, and their run has another service or other `REQUEST_OPTIONS` than
-            the plan.
+        SettingsError: there are such requests, but their run has other values of `REQUEST_OPTIONS` than the plan, or
+            only one of the two uses the embedded service.
     """
     header = _find_run(out)
     if header is None or _is_run_of(header, plan):
@@ -335,9 +335,13 @@ async def open_session(
 
 
 async def _start_clock(journal: Journal, out: Path, machine: SystemClock) -> tuple[RunClock, int]:
-    """Return (the clock of a new session, the number of the session's first request); store the time in the journal.
+    """Return (the clock, the number of the first request) of a new session: the work of one process on a run.
 
-    `journal` is the open journal of the run in `out`; `machine` is the clock on which the new one is based.
+    The clock has the time of day that `machine` has now, plus the uptime since. So unlike `machine`, it does not jump
+    when the time of day is set. The number is the `submission_id` of the next request: 1 more than the last one in the
+    journal. The present times of `machine` are stored in the journal, for the clock of the next session.
+
+    `journal` is the open journal of the run in `out`.
     """
     with open_read_only(out) as db:
         stored = get_meta(db).get(_ANCHOR_KEY)

@@ -71,7 +71,8 @@ def open_executor(executor: Executor | object) -> Iterator[ShardExecutor]:
             DASK_SCHEDULER_ADDRESS. "ray" uses the connection of this process, or if there is none, the cluster in
             RAY_ADDRESS. If neither is there, a cluster is started on this machine, with a worker for each processor. A
             `distributed.Client` is used as it is. In a Prefect flow with a `DaskTaskRunner`, pass
-            `FlowRunContext.get().task_runner.client`, because before that, the runner has no client.
+            `FlowRunContext.get().task_runner.client`. Evaluate it inside the flow function: before the flow runs, the
+            task runner has no client.
 
     Raises:
         SettingsError: the executor is unknown, its package is not installed, or its cluster does not answer or start.

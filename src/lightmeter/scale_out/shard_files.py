@@ -86,7 +86,7 @@ class ShardFolder:
 
     @contextmanager
     def _opened(self, verb: str) -> Iterator[tuple[Any, str]]:
-        """Yield the file system and the path of the folder; errors in the `with` block become a `UsageError`.
+        """Yield the `pyarrow.fs` file system and the path of the folder; errors in the block become a `UsageError`.
 
         `verb` is `written` or `read`; the message says that the folder cannot be written or read.
         """
@@ -100,7 +100,10 @@ class ShardFolder:
 
 
 def _has_footer(files: Any, path: str) -> bool:
-    """Return whether a Parquet file is complete; after a power cut, its last bytes may be missing."""
+    """Return whether a Parquet file is complete; after a power cut, its last bytes may be missing.
+
+    `files` is a file system of `pyarrow.fs`, and `path` the path of the file on it.
+    """
     try:
         pq.read_metadata(path, filesystem=files)
     except (OSError, pa.ArrowException):

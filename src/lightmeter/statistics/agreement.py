@@ -222,11 +222,14 @@ class Agreement:
     unknown_credits: str | None = None
 
     def pairs_table(self) -> pa.Table:
-        """Return `pairs` as an Arrow table; its columns are the attributes of `PairAgreement`."""
+        """Return `pairs` as an Arrow table, a row for each `PairAgreement`, with its attributes as columns."""
         return pa.Table.from_pylist([asdict(pair) for pair in self.pairs], schema=pa.schema(_PAIR_TYPES))
 
     def losses_table(self) -> pa.Table:
-        """Return `losses` as an Arrow table, a row for each object; its columns are those of `FeatureAblation`."""
+        """Return what the run would lose and save without each feature of each back end, as an Arrow table.
+
+        It has a row for each `FeatureAblation` in `losses`. Its columns are the keys of `FeatureAblation.to_dict`.
+        """
         return pa.Table.from_pylist([ablation.to_dict() for ablation in self.losses], schema=pa.schema(_LOSS_TYPES))
 
     def to_dict(self) -> dict[str, Any]:
@@ -261,8 +264,8 @@ def read_agreement(
     Args:
         out: The output folder of the run.
         min_score: Tags and brands with a lower score do not count; those without a score always count.
-        thresholds: A picture with this NSFW severity or a higher one counts as unsafe. One number for all back ends, or
-            a mapping back end → severity.
+        thresholds: A picture with this NSFW severity (0 to 1) or a higher one counts as unsafe. One number for all back
+            ends, or a mapping back end → severity; a missing back end has the threshold 0.5.
         where: The folder or URI of the tables, if it is not `out`.
 
     Raises:
@@ -345,8 +348,8 @@ def _compare(
         session: The open tables of the run.
         feature: The feature, such as `tags`.
         sources: Names of the back ends.
-        min_score: Tags and brands with a lower score do not count.
-        thresholds: NSFW severity from which a picture counts as unsafe: one number for all, or back end → severity.
+        min_score: Tags and brands with a lower score (0 to 1) do not count.
+        thresholds: NSFW severity (0 to 1) from which a picture counts as unsafe: one number, or back end → severity.
 
     Returns:
         (the agreements, one dict for each back end). A dict has the name of the back end under the key `source`, and

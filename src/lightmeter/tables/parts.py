@@ -48,8 +48,8 @@ class PartInfo:
         groups: Number of Parquet row groups.
         size_bytes: Size of the file.
         lineage: Where the rows come from, as JSON values; empty if another program wrote the file. The package `tables`
-            reads the keys `runs` (for the property `runs`) and `shard` (its `after` is a part of `key`). The writer may
-            add any other keys, such as `manifest` and `options`.
+            reads two entries: `runs`, the value of the property `runs`, and `shard`, a dict whose entry `after` is the
+            second part of the property `key`. The writer may add any others, such as `manifest` and `options`.
     """
 
     path: Path

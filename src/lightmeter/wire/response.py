@@ -113,6 +113,7 @@ class Embedding(ResponseModel):
     Attributes:
         model: Name and version of the model; vectors of different models cannot be compared.
         vector: Coordinates of the vector, which has length 1 (L2 norm).
+        source: The back end that computed the vector; None if the answer does not name it.
     """
 
     model: str

@@ -4,9 +4,10 @@ A picture (image or video frame) is pending while its request is being stored, a
 its analysis ends. A request that waits in the job queue counts as one pending picture. A request that would wait for
 minutes is refused at once, before credits are reserved for it.
 
-All accounts together may have twice as many pending pictures as one account. For the limit of an account, the pictures
-of each other account count as at most half of this total, even if they are more. So one account cannot make the service
-refuse the requests of all other accounts.
+All accounts together may have twice as many pending pictures as one account alone. The limit of an account is half of
+what the other accounts leave of this allowed total. An account can exceed its limit, because its first pending request
+may have any size. So for the limits of the others, its pictures count as at most half of the allowed total. Otherwise
+one account could make the service refuse the requests of all other accounts.
 """
 
 from __future__ import annotations

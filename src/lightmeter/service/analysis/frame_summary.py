@@ -179,9 +179,11 @@ def _nsfw(frames: Sequence[Entries]) -> list[Nsfw]:
 
 
 def _unsafe_rank(entry: Nsfw) -> float:
-    """Return how unsafe a moderation label is: its score or likelihood, 0 to 1, or -1 if it has neither.
+    """Return how unsafe a moderation label is, as a number to compare the entries of one label by.
 
-    The label `sfw` (safe for work) means the opposite, so its value is negated.
+    It is the score of the entry, 0 to 1. Without a score, it is the severity of the likelihood, 0 to 1; -1 if that is
+    unknown too. The label `sfw` (safe for work) means the opposite, so the number is negated: it is 0 to -1, or 1 if
+    both are unknown.
     """
     likelihood = LIKELIHOOD_SEVERITY.get(entry.likelihood or "", -1.0)
     score = likelihood if entry.score is None else entry.score

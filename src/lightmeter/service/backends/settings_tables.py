@@ -38,7 +38,7 @@ class ProviderTable(BaseModel):
         base_url: Base URL of the API; None means the provider's default.
         model: Model to call; None means the provider's default.
         key_variable: Environment variable that holds the key; None means the provider's default.
-        secret_variable: Environment variable that holds the second half of the key; None means the provider's default.
+        secret_variable: Environment variable that holds the second part of the key; None means the provider's default.
         features: Features to offer; empty means all that the adapter supports.
         concurrency: Maximum number of simultaneous calls.
         timeout_s: Time limit of one call, in seconds.

@@ -282,7 +282,7 @@ def _describe_backend(offer: BackendOffer) -> str:
 def _field_schema(name: str, field: Json, names: Sequence[str] | None) -> Json:
     """Return the JSON schema of a field of a request.
 
-    The schema accepts null or "" for a field that the client omits, and numbers that are sent as strings.
+    Any field may also be null or "", which means the same as to omit it. A number may also be sent as a string.
 
     Args:
         name: Name of the field.

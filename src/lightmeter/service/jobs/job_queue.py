@@ -62,5 +62,6 @@ class JobQueue(ABC):
     async def drain(self, seconds: float) -> None:
         """Stop the queue: wait up to `seconds` for requests of this process to end, then cancel the rest.
 
-        A subclass may wait longer. Another process, or this service after a restart, runs cancelled requests again.
+        A subclass may wait longer, or cancel earlier. Another process, or this service after a restart, runs cancelled
+        requests again.
         """

@@ -110,9 +110,11 @@ class PostgresQueue(JobQueue):
         self._tasks = [asyncio.create_task(self._run_worker()), asyncio.create_task(self._renew_leases())]
 
     async def drain(self, seconds: float) -> None:
-        """Start no more jobs, and wait until the running jobs have ended, but at most `seconds` + `lease_s` seconds.
+        """Start no more jobs, and wait until the running jobs have ended or were cancelled.
 
-        Jobs that still run `lease_s` / 2 seconds after this call are cancelled. Other processes run them again.
+        Jobs that still run `lease_s` / 2 seconds after this call are cancelled, whatever `seconds` is. Other processes
+        run them again. `seconds` only extends the time that a cancelled job may take to stop: the wait ends at the
+        latest `seconds` + `lease_s` seconds after this call.
         """
         for task in self._tasks:
             task.cancel()

@@ -283,9 +283,13 @@ class Runner:
             raise
 
     async def _write_patiently(self, change: Callable[[Connection], T]) -> T:
-        """Run `change` in a transaction. While the database fails (disk full, server down), try again every second.
+        """Return the result of `change`, run in a transaction.
 
-        A transaction may be committed although the database reported an error. Then the next try may raise Superseded.
+        While the database fails (disk full, server down), try again every second. Other errors go to the caller.
+
+        Raises:
+            Superseded: `change` raised it, because the attempt is no longer current. Or an earlier try has ended the
+                request: it was committed, although the database reported an error.
         """
         is_failing = False
         while True:

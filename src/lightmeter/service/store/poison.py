@@ -53,7 +53,11 @@ class CrashRecord:
     alone: bool = False
 
     def after_crash(self) -> CrashRecord:
-        """Return a copy that counts one more crash, in `crashes_alone` if `alone` is true, else in `crashes_shared`."""
+        """Return a copy of this record that counts one more crash, namely of the latest attempt.
+
+        The attribute `alone` says whether that attempt ran alone in its process. If so, the crash counts in
+        `crashes_alone`, else in `crashes_shared`.
+        """
         if self.alone:
             return replace(self, crashes_alone=self.crashes_alone + 1)
         return replace(self, crashes_shared=self.crashes_shared + 1)

@@ -200,8 +200,9 @@ class Gallery:
 
         At most `MAX_PAGE` cards are returned. A card is a dict with the keys `item_id`, `name`, `url`, `duration_s`,
         `severity` (the item's highest NSFW severity, 0 to 1), `blurred` (whether the page blurs the picture), `tags`
-        and `colors` (as `GalleryColumns.tags_of` and `colors_of` return them). It also has those of the keys `status`,
-        `kind` and `reason` whose columns can be filters. A value that is not known is None.
+        and `colors` (as `GalleryColumns.tags_of` and `colors_of` return them). It also has the keys `status`, `kind`
+        and `reason`. Each of these three is missing if its column of `assets` has more than 30 different values in the
+        run, or only nulls. A value that is not known is None.
         """
         first = max(offset, 0)
         return [self._card(int(position)) for position in self.shown.order[first : first + min(limit, MAX_PAGE)]]

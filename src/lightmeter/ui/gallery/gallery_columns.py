@@ -1,8 +1,7 @@
 """`GalleryColumns`: what the gallery filters, counts and shows of all items, as compact arrays in memory.
 
-DuckDB reads the tables once. A tag or color of an item takes 8 bytes: one integer with the item's position in the
-manifest (28 bits), the tag or color (24 bits), and the score or share (12 bits). The integers are sorted, so that all
-integers of an item are adjacent.
+A tag or color of an item takes 8 bytes: one integer with the item's position in the manifest (28 bits), the tag or
+color (24 bits), and the score or share (12 bits). The integers are sorted, so that those of an item are adjacent.
 """
 
 from __future__ import annotations
@@ -71,8 +70,8 @@ class GalleryColumns:
         sort_columns: Names of the columns of `assets` that the gallery can be sorted by.
         severities: The highest NSFW severity of each item; NaN if no back end rated the item.
         tags: The different tags, sorted; their indices are the tag numbers.
-        tag_keys: Sorted integers, one for each tag of each item, made of position, tag number and score.
-        color_keys: Sorted integers, one for each color of each item, made of position, RGB value and share of picture.
+        tag_keys: Sorted integers, one for each tag of each item, made of position, tag number and best score.
+        color_keys: Sorted integers, one for each row of `colors`, made of position, RGB value and share of picture.
         sources: The names of the back ends.
         has_source: Whether a back end (row) gave any result for an item (column).
         has_embeddings: Whether items have embeddings, so that similar ones can be found.
@@ -137,7 +136,7 @@ def key_positions(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
 
 
 def key_values(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return the tag numbers of `GalleryColumns.tag_keys` (bits 12 to 35), or the RGB colors of `color_keys`."""
+    """Return bits 12 to 35: tag numbers if `keys` are from `GalleryColumns.tag_keys`, 0xRRGGBB if from `color_keys`."""
     return ((keys >> np.uint64(12)) & np.uint64(MAX_TAGS - 1)).view(np.int64)
 
 
@@ -257,7 +256,10 @@ class _ItemReader:
 
 
 def _best_key_per_item_and_tag(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return only one key for each item and tag, with the best score. `keys` must be sorted, and is overwritten."""
+    """Return only the key with the best score of each item and tag. `keys` is overwritten.
+
+    `keys` must be sorted. Bits 36 to 63 are the position, 12 to 35 the tag number, 0 to 11 the score (`SCORE_STEPS`).
+    """
     used = 0
     for start in range(0, len(keys), BLOCK):
         block = keys[start : start + BLOCK + 1] >> np.uint64(12)
@@ -270,10 +272,7 @@ def _best_key_per_item_and_tag(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _numbers(column: Any, dtype: type[Number]) -> NDArray[Number]:
-    """Return an Arrow array of numbers as a numpy array. Unlike pyarrow's `to_numpy`, do not import pandas.
-
-    `dtype` must be the type of the array's numbers. The array must not contain nulls.
-    """
+    """Return an Arrow array of type `dtype`, without nulls, in numpy; pyarrow's `to_numpy` would import pandas."""
     return np.frombuffer(memoryview(column.buffers()[1] or b""), dtype)[column.offset : column.offset + len(column)]
 
 
@@ -301,8 +300,7 @@ _WITH_SOURCES: Final = "LEFT JOIN lm_sources USING (source)"
 class _FactReader:
     """Reads the tables of results (`tags`, `colors`, `nsfw`, …), and notes which back ends gave results for which item.
 
-    Items are found by the 64-bit hashes of their ids, which need a third of the memory of the ids. `item_hashes` has
-    them in the order of the manifest.
+    Items are found by the 64-bit hashes of their ids: `item_hashes`, in the order of the manifest. They save memory.
     """
 
     def __init__(self, session: QuerySession, item_hashes: NDArray[np.uint64], sources: Any) -> None:
@@ -318,7 +316,10 @@ class _FactReader:
         self._sorted_hashes = item_hashes[self._order]
 
     def tag_keys(self, rows: int) -> NDArray[np.uint64]:
-        """Return `GalleryColumns.tag_keys`, and set `tags`. `rows` is the number of rows of the table `tags`."""
+        """Return `GalleryColumns.tag_keys`, sorted, from the `rows` rows of `tags`; set `tags` to the sorted tag names.
+
+        A key is `position << 36 | index in tags << 12 | code`; `code` is 1 + best score * `SCORE_STEPS`, 0 if unknown.
+        """
         distinct = "SELECT DISTINCT name FROM tags WHERE name IS NOT NULL"
         number = "(row_number() OVER (ORDER BY name) - 1)::UBIGINT"
         names = self._session.ask(f"SELECT name, {number} AS tag FROM ({distinct}) ORDER BY name")  # noqa: S608 (constants)
@@ -331,7 +332,10 @@ class _FactReader:
         return _best_key_per_item_and_tag(keys)
 
     def color_keys(self, rows: int) -> NDArray[np.uint64]:
-        """Return `GalleryColumns.color_keys`. `rows` is the number of rows of the table `colors`."""
+        """Return `GalleryColumns.color_keys`, sorted: a key for each row of `colors` whose item is in the run.
+
+        A key is `position << 36 | 0xRRGGBB << 12 | 1 + share * SCORE_STEPS`. The table has `rows` rows.
+        """
         rgb = "((red::UBIGINT << 16) | (green::UBIGINT << 8) | blue::UBIGINT)"
         keys = self._keys(rows, "colors", rgb, "coalesce(pixel_fraction, score, 0)")
         keys.sort()
@@ -360,7 +364,7 @@ class _FactReader:
         return highest
 
     def has_source(self) -> NDArray[np.bool_]:
-        """Return for each back end (row) and item (column) whether the back end gave a result.
+        """Return for each back end (row, as in `sources`) and item (column) whether the back end gave a result.
 
         Call it after the other methods. They note the back ends in their tables; it reads only the remaining tables.
         """
@@ -369,13 +373,10 @@ class _FactReader:
         return self._has_source[:-1]
 
     def _facts(self, table: str, value: str) -> Iterator[tuple[Mask, NDArray[np.uint32], Any]]:
-        """Yield three arrays for each batch of rows: whether the run has the row's item, the item's position, a value.
+        """Yield three arrays for each batch of rows of `table`, a table or subquery, each with an entry for each row.
 
-        Also note which back end each row is from, because `has_source` returns this.
-
-        Args:
-            table: Name of the table, or a subquery.
-            value: SQL expression of the value to yield.
+        They are whether the run has the row's item, the item's position (meaningless if it has not), and the value of
+        the SQL expression `value`, as an Arrow array. Also note each row's back end, which `has_source` returns.
         """
         number = f"coalesce(number, {len(self.sources)})::UTINYINT"
         query = f"SELECT hash(item_id), {value}, {number} FROM {table} {_WITH_SOURCES} WHERE item_id IS NOT NULL"  # noqa: S608 (constants)

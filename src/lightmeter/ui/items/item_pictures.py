@@ -66,7 +66,8 @@ async def enlarge(source: ThumbnailSource, kind: str | None, time_s: float | Non
     """Return the enlarged picture of an image, or of one frame of a video.
 
     An image at a URL is downloaded, within the limits of size and time for thumbnails. A video at a URL is not
-    downloaded.
+    downloaded. If the picture cannot be made (it is of such a video, or cannot be fetched or decoded), no error is
+    raised: the result has the `reason` and, if `time_s` is None, the thumbnail that the run kept, if any.
 
     Args:
         source: Where the image or video is, and the thumbnail of it that the run kept.

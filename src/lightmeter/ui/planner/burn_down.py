@@ -58,7 +58,8 @@ class BurnDown:
     def rates(self) -> list[float]:
         """Return the rows finished per second in the last 10 s, in the last 60 s and since the first point.
 
-        Leave out a rate that is not known yet.
+        A rate is left out if there are no two points at different times in its period. Then the rates of all shorter
+        periods are left out too. So one rate is that since the first point, and two are those of the longer periods.
         """
         rates = []
         for window in (*RATE_WINDOWS_S, None):
@@ -99,9 +100,10 @@ class BurnDown:
     def to_json(self) -> dict[str, Any]:
         """Return the data of the page's chart as a JSON-compatible object.
 
-        Its keys are `cap`, `points` (for each `BurnPoint`, a list of seconds, paid credits and held credits), `rate`
-        (the first of `rates`, rows per second), `eta_s` (the least and the greatest number of seconds), and `remaining`
-        (credits, a dict with `low` and `high`). `rate` and `eta_s` are None while unknown.
+        Its keys are `cap` (the most credits that the run may spend; None means no limit), `points` (for each
+        `BurnPoint`, a list of seconds, paid credits and held credits), `rate` (the first of `rates`, rows per second),
+        `eta_s` (the least and the greatest number of seconds), and `remaining` (credits, a dict with `low` and `high`,
+        None if there is no upper limit). `rate` and `eta_s` are None while unknown.
         """
         rates, eta, remaining = self.rates(), self.eta_s(), self.remaining_credits()
         return {

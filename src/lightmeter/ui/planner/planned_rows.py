@@ -138,9 +138,10 @@ class PlannedRows:
         return counts
 
     def _mean_lengths(self, counted: Iterable[PricedRows]) -> NDArray[np.float64]:
-        """Return for each entry of `lengths` the mean duration of its rows in seconds; 0 if they are not videos.
+        """Return the mean exact duration, in seconds, of the rows of each (media type, rounded duration) in `lengths`.
 
-        `counted` has numbers of rows and sums of durations, by media type and rounded duration.
+        The attribute `lengths` gives the order. The mean is 0 where the rounded duration is None. `counted` has numbers
+        of rows and sums of durations; all its entries with the same media type and rounded duration count together.
         """
         totals, rows = np.zeros(len(self.lengths)), np.zeros(len(self.lengths))
         for each in counted:
@@ -205,16 +206,19 @@ class PlannedRows:
         return RowsToPay(np.maximum(to_send - fewer, 0), np.maximum(to_send - fewer, 0), is_estimate=True)
 
     def groups(self, counts: Counts) -> list[RowGroup]:
-        """Return a group for each entry of `lengths` that has rows. `counts` is the number of rows of each entry."""
+        """Return a group for each pair (media type, duration) in the attribute `lengths` that has rows.
+
+        `counts` has the number of rows of each pair, in the order of `lengths`.
+        """
         totals_s = self._mean_s * counts
         return [RowGroup(*self.lengths[at], int(counts[at]), float(totals_s[at])) for at in np.flatnonzero(counts)]
 
     def _frames(self, capture_interval_s: int, max_frames: int) -> tuple[Counts, Counts, NDArray[np.bool_]]:
-        """Return the range of the number of frames of a row, for each entry of `lengths`, as three arrays.
+        """Return the range of the number of frames of a row, for each pair (media type, duration) in `lengths`.
 
-        The arrays are the least number, the greatest number, and whether there is no greatest number (which is then
-        given as 0). A frame is captured every `capture_interval_s` seconds of a video, but at most `max_frames` frames
-        (0 means no limit).
+        The result has three arrays: the least number, the greatest number, and whether there is no greatest number
+        (which is then given as 0). A frame is captured every `capture_interval_s` seconds of a video, but at most
+        `max_frames` frames (0 means no limit).
         """
         ranges = [frame_range(*length, capture_interval_s, max_frames) for length in self.lengths]
         low = np.array([each.low for each in ranges], np.int64)

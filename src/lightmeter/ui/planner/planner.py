@@ -107,12 +107,10 @@ class PlannerView(ViewModel):
         """Create a planner. This does not read the manifest and spends nothing.
 
         Args:
-            source: A manifest: path, `s3://` URL, DataFrame or list of URLs. Or a plan, for example a saved plan, whose
-                rows are not checked again.
+            source: A manifest (path, `s3://` URL, DataFrame, list of URLs) or a plan, whose rows are not checked again.
             out: The output folder of the run.
             may_spend: Whether the planner may run its plans. If false, it only prices them.
-            options: Options of the run, as for `lightmeter.plan`. Options with a field in the form are the field's
-                initial value. Options without a field apply unchanged.
+            options: Options as for `lightmeter.plan`. They fill the form; options without a field apply unchanged.
 
         Raises:
             SettingsError: An option is invalid; the message names it.
@@ -180,8 +178,7 @@ class PlannerView(ViewModel):
 
         The future's `result()` blocks until the tables are written, and raises an error of the run. A keyboard
         interrupt of `planner.wait()` stops the run, as the button Stop does. The page cannot call this method. With
-        `consent`, the plan is run even if it has risks that `Plan.needs_consent` lists, such as videos without a frame
-        limit.
+        `consent`, the plan is run even if it has risks that `Plan.needs_consent` lists.
 
         Raises:
             UsageError: The planner is busy or may not spend, or no feature or back end is ticked.
@@ -259,7 +256,10 @@ class PlannerView(ViewModel):
             raise UsageError("This planner only prices a run.", hint="Spend in a notebook, or with `lightmeter run`.")
 
     def _start(self, work: Work[T]) -> Future[T]:
-        """Start `work` with the options of the form, and return a future of its result; raise UsageError if busy."""
+        """Start `work` in the background, with the options of the form; return a future of its result.
+
+        Raise UsageError if the previous work has not ended, or if no feature or back end is ticked.
+        """
         with self._lock:
             if self.state != PlannerState.IDLE:
                 raise UsageError("The planner is still at work.", hint="Wait for it, or stop it.")

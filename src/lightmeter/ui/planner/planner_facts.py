@@ -31,7 +31,11 @@ _WORDS: Final = {"pending": "to send", "ok": "answered by earlier runs"}
 
 
 class PlannerState(StrEnum):
-    """What the widget `BudgetPlanner` is doing."""
+    """What the planner is doing.
+
+    `idle`: nothing. `planning`: it reads, checks and prices the manifest, also just before a run. `running`: it runs a
+    plan. `stopping`: planning or the run was asked to stop, but has not ended yet.
+    """
 
     IDLE = "idle"
     PLANNING = "planning"

@@ -197,8 +197,9 @@ def choices_json(rates: RateTable, options: Options, choices: FormChoices) -> di
     """Return what the form offers, for the page: features, back ends with prices, roles that write descriptions.
 
     The keys are `features` (names), `backends` (dicts with `name`, `local`, whether it calls no provider, and
-    `millicredits`, feature → price for an image), `embedded` (as in `choices`), `roles`, `has_question` (whether there
-    is a question, `--ask`) and `sends_frames` (whether frames are sent in place of videos).
+    `millicredits`, feature → price for an image), `embedded` (whether the run uses the embedded service), `roles`,
+    `has_question` (whether there is a question, `--ask`) and `sends_frames` (whether frames are sent in place of
+    videos).
 
     Args:
         rates: The price table.

@@ -150,9 +150,11 @@ def frames_in(groups: Sequence[RowGroup], capture_interval_s: int, max_frames: i
 
 
 def budget_status(credits_: CreditRange, budget: int | None) -> BudgetStatus:
-    """Return whether a run with the price `credits_` will use up `budget` before all rows are sent.
+    """Return whether a run with the price `credits_` will use up `budget`, in credits, before all rows are sent.
 
-    A `budget` of None means that there is no budget.
+    The result is `reached` (certainly) if the lower end of the price is above the budget, and `clear` (no) if the upper
+    end is not above it. Otherwise it is `maybe`, also if the price has no upper end. It is `none` if `budget` is None,
+    which means that there is no budget.
     """
     if budget is None:
         return BudgetStatus.NONE

@@ -65,8 +65,10 @@ class PlannedPrices:
         - `credits`, `pictures` (images and frames), `rows` and `affordable` (rows that the budget pays for; None
           without a budget or a price): dicts from `range_json`;
         - `alternatives`: dicts with `option`, `value`, `is_current` (whether the form has this value) and `credits`;
-        - `budgets`: dicts with `budget`, `is_current`, `rows` (that it pays for) and `of` (most rows to pay for);
-        - `values`: dicts with `value`, `rows`, `pictures` and `credits`, for each value of the chosen column.
+        - `budgets`: dicts with `budget`, `is_current`, `rows` (that it pays for) and `rows_to_pay` (most rows that a
+          run without a budget would pay for);
+        - `values`: dicts with `value`, `rows` (most rows to pay for), `pictures` and `credits`, for each value of the
+          manifest column that the user chose; empty if no column is chosen.
 
         Args:
             options: The options in the form.
@@ -137,11 +139,14 @@ class PlannedPrices:
         }
 
     def _alternatives(self, options: Options, quote: PriceQuote) -> Iterator[dict[str, Any]]:
-        """Yield the price for each value of each option in `ALTERNATIVES`, as for `price_json`.
+        """Yield a dict with the price for each value of each option in `ALTERNATIVES`.
 
-        Only this one option is changed. All other options are as in `options`, the options in the form. `quote` is the
-        price for `options`. Options for videos are left out if the plan has no videos. If frames are sent in place of
-        videos, nothing is yielded.
+        Its keys are `option` (the name), `value`, `is_current` (whether the form has this value) and `credits` (from
+        `range_json`). If the value in the form is none of those in `ALTERNATIVES`, it comes first.
+
+        In each dict, only this one option is changed. All other options are as in `options`, the options in the form.
+        `quote` is the price for `options`. Options for videos are left out if the plan has no videos. If frames are
+        sent in place of videos, nothing is yielded.
         """
         for name, values in ALTERNATIVES.items():
             if options.video == "frames" or (name in _OF_VIDEOS and not self.rows.has_videos):
@@ -155,7 +160,10 @@ class PlannedPrices:
     def _budgets(
         self, options: Options, quote: PriceQuote, rows: RowRange, *, is_estimate: bool
     ) -> Iterator[dict[str, Any]]:
-        """Yield, for each of several budgets, the number of rows that this budget pays for, as for `price_json`.
+        """Yield, for each of several budgets, the number of rows that this budget pays for, smallest budget first.
+
+        A result is a dict with the keys `budget` (credits), `is_current` (whether it is the budget in the form), `rows`
+        (that it pays for, from `range_json`) and `rows_to_pay` (most rows that a run without a budget would pay for).
 
         The budgets are the budget in the form, the upper end of the price, and half and twice the smaller of these two.
         Twice the smaller one is left out if it exceeds the upper end of the price.

@@ -53,7 +53,8 @@ class Choice:
         thresholds: Back end → threshold, a severity from 0 to 1. A missing back end has the threshold 0.5.
         show: Items in the queue: `flagged` (at least one back end flags them), `disputed` (at least one back end flags
             them, and another rated but does not flag them), `below` (no back end flags them) or `all`.
-        order: `severity` (highest first) or `disagreement` (largest difference between back ends first).
+        order: `severity` sorts by the highest severity that a back end gave the item. `disagreement` sorts by the
+            largest difference between the severities of two back ends. In both orders, the largest value comes first.
         state: Items in the queue: only `decided` items, only `undecided` items, or `all`.
     """
 
@@ -152,9 +153,9 @@ class ReviewQueue:
         return {"flagged": int(self._flagged.sum()), "disputed": int(self._disputed.sum()), "pairs": self._pairs()}
 
     def why_empty(self) -> str:
-        """Return a sentence that says why the queue has no items; an empty text if it has items.
+        """Return a sentence that says why the queue has no items.
 
-        It is also empty if the run has no rated items.
+        Return an empty text instead if the queue has items, or if the run has no rated items at all.
         """
         choice, flagged = self._choice, int(self._flagged.sum())
         if len(self.rows) or not len(self):

@@ -20,7 +20,7 @@ ssd       four: boxes [1, N, 4], classes [1, N],   boxes are top, left, bottom, 
                                                    `count` in their names. Without such names, they have this order
 nanodet   for each stride [1, n, C] and            class scores, and a distribution of the distances from a
           [1, n, 4*(R+1)]; or both side by side    reference point to each side (left, top, right, bottom): the
-          in one [1, N, C+4*(R+1)]                 likelihoods of 0 to R strides. The point is the center of the cell
+          in one [1, N, C+4*(R+1)]                 logits of 0 to R strides. The point is the center of the cell
                                                    (NanoDet) or, in one output, its corner (NanoDet-Plus)
 ========  =======================================  ==================================================================
 """
@@ -190,9 +190,12 @@ def _ssd(outputs: ModelOutputs, *, order: tuple[int, ...], size: tuple[int, int]
 def _score_distance_pairs(outputs: ModelOutputs, classes: int) -> list[tuple[NDArray[Any], NDArray[Any]]] | None:
     """Return a pair of arrays for each output grid of a NanoDet detector, finest grid first.
 
-    The first array has the class scores, `[1, n, C]`, the second the likelihoods of the distances, `[1, n, 4*(R+1)]`.
+    A grid has n cells. The first array has the scores of the C classes in each cell, `[1, n, C]`. The second array,
+    `[1, n, 4*(R+1)]`, says how far the sides of a box (left, top, right, bottom) are from the cell's reference point:
+    for each side, it has the logits of the distances 0, 1, … R cell widths. R depends on the model.
+
     Return None if the outputs do not have the format of NanoDet. `outputs` are all outputs of a detector for one
-    picture; `classes` is the number of class names.
+    picture; `classes` is the number C of class names.
     """
     by_cells: dict[int, list[NDArray[Any]]] = {}
     for output in outputs:

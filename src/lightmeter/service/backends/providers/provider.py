@@ -84,8 +84,8 @@ class Provider:
         base_url: Base URL of the provider's API; None means that the operator must set it.
         base_url_variable: Environment variable that overrides `base_url`; None means that only the settings can.
         key_variable: Environment variable that holds the key; None means that no key is needed.
-        secret_variable: Environment variable that holds the second half of the key; None means that the key has one
-            part.
+        secret_variable: Environment variable that holds the second part of a key with two parts; None means that the
+            key has one part.
         option_variables: Option of the adapter → environment variable that sets this option. An empty variable has no
             effect.
         key_option: Option that can replace the key, such as the file of a service account; None means that there is no
@@ -126,8 +126,9 @@ class ProviderSettings:
         name: Name of the back end; also the `source` of its entries.
         base_url: Base URL of the provider's API, without a slash at its end.
         model: Name of the model at the provider; empty if the provider has no choice of models.
-        api_key: Key of the account; None if none is needed.
-        api_secret: Second half of a key; None if the key has one part.
+        api_key: Key of the account, or the first part of a key with two parts (at AWS, the access key id); None if no
+            key is needed.
+        api_secret: Second part of a key with two parts (at AWS, the secret access key); None if the key has one part.
         features: Features to offer.
         concurrency: Maximum number of simultaneous calls, 1 or more.
         timeout_s: Longest time for one call, in seconds.
@@ -154,5 +155,5 @@ class ProviderSettings:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The key and its second half, if they are set. No message may show them."""
+        """The plain texts of `api_key` and `api_secret`, without those that are None. No message may show them."""
         return tuple(key.get_secret_value() for key in (self.api_key, self.api_secret) if key is not None)

@@ -198,15 +198,15 @@ def to_tags(scored_names: Iterable[tuple[str, float]], source: str) -> dict[str,
 
 
 def key_pair(settings: ProviderSettings, key_variable: str, secret_variable: str) -> tuple[str, str]:
-    """Return both halves of the provider's key in plain text: `api_key` and `api_secret` of `settings`.
+    """Return both parts of the provider's key in plain text: `api_key` and `api_secret` of `settings`.
 
     Args:
         settings: Settings of the back end.
-        key_variable: Environment variable that should hold the first half; only the error message names it.
-        secret_variable: Environment variable that should hold the second half; only the error message names it.
+        key_variable: Environment variable that should hold the first part; only the error message names it.
+        secret_variable: Environment variable that should hold the second part; only the error message names it.
 
     Raises:
-        SettingsError: a half is missing; the message names both variables.
+        SettingsError: a part is missing; the message names both variables.
     """
     if settings.api_key is None or settings.api_secret is None:
         raise SettingsError(f"The back end {settings.name} has no key: set {key_variable} and {secret_variable}.")

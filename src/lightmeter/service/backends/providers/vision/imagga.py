@@ -67,7 +67,7 @@ class Imagga(OneCallPerFeature):
     The terms of Imagga's API apply; pictures are sent to Imagga.
 
     Args:
-        settings: `api_key` and `api_secret` are the two halves of the account's key.
+        settings: `api_key` and `api_secret` are the two parts of the account's key.
 
     Raises:
         SettingsError: the key is missing, or the address is invalid.
