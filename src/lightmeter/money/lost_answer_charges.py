@@ -72,8 +72,9 @@ def build_proof(
     """Prove, from account balances before and after requests, which requests without an answer were charged.
 
     Return (the proof as a JSON document, the decisions to record). The document has the balances (`opening`,
-    `readings`), the comparison (`expected`, `missing`, `unexplained`: see `Reconciliation`), and what is proven about each request (`verdicts`). A decision
-    says that a request was charged, or was not charged, or is given up: its charge stays unknown.
+    `readings`), the comparison (`expected`, `missing` and `unexplained`, as in `Reconciliation`), and what is proven
+    about each request (`verdicts`). A decision says that a request was charged, or was not charged, or is given up: its
+    charge stays unknown.
 
     Args:
         opening: The balance before the first of the requests.
