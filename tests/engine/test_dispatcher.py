@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 
@@ -69,6 +70,21 @@ async def test_a_batch_is_trimmed_to_the_risk_cap(try_out):
     run, _ = await try_out(script, rows=10, batch_size=10, max_at_risk=3)
     assert run.summary().counts["ok"] == 10
     assert max(sizes) <= 3
+
+
+async def test_a_batch_whose_price_rises_above_the_risk_cap_is_trimmed(try_out):
+    """A batch that waits while its price rises above the cap is sent with fewer rows; the run does not wait forever."""
+    service = Hostile(lambda number, _: raise_price(number), answer_s=0.05)
+
+    def raise_price(number):
+        service.price = 1 if number < 5 else 3
+        return "well"
+
+    async with asyncio.timeout(60):
+        run, _ = await try_out(service, rows=40, batch_size=4, max_at_risk=8)
+    assert run.summary().counts["ok"] == 40
+    assert max(service.images[:4]) == 4
+    assert max(service.images[6:]) == 2, "two pictures cost six credits now"
 
 
 async def test_the_rest_of_a_budget_is_spent_on_a_smaller_batch(try_out):

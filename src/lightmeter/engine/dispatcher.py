@@ -70,6 +70,7 @@ class Dispatcher:
         self._options = session.header.options
         self._sending: set[asyncio.Task[None]] = set()
         self._unsent_place: int | None = None
+        self._exclusions = 0  # how often rows were marked as too expensive for the cap, or as without a highest price
 
     async def dispatch_rows(self, first: int, last: int) -> int:
         """Send the pending rows in places `first` to `last` of the send order; return the number of requests sent.
@@ -115,13 +116,14 @@ class Dispatcher:
         for batch in batches:
             if self._run_state.stopping.is_set() or self._run_state.must_resolve:
                 break
-            within_cap = await self._trim_to_risk_cap(batch)
-            admitted = None if within_cap is None else await self._wait_for_room(within_cap)
+            exclusions = self._exclusions
+            admitted = await self._admit(batch)
             if admitted is not None:
                 self._launch(admitted)
                 sent += 1
             admitted_rows = 0 if admitted is None else len(admitted.rows)
-            if self._options.sample != "order" and within_cap is not None and admitted_rows < len(batch.rows):
+            excluded = self._exclusions > exclusions
+            if self._options.sample != "order" and not excluded and admitted_rows < len(batch.rows):
                 self._unsent_place = batch.rows[admitted_rows].place
                 break
         return sent
@@ -197,24 +199,19 @@ class Dispatcher:
         return size
 
     async def _admit(self, batch: Batch) -> Batch | None:
-        """Wait until a batch may be sent; return the batch, trimmed to the budget and to `max_at_risk`.
+        """Wait until rate limit, budget and `max_at_risk` allow a batch to be sent; return it, trimmed to both limits.
 
-        Return None if the run stops, if the first row alone exceeds the budget or `max_at_risk`, or if the engine must
-        first find out what unanswered requests cost.
-        """
-        within_cap = await self._trim_to_risk_cap(batch)
-        return None if within_cap is None else await self._wait_for_room(within_cap)
-
-    async def _wait_for_room(self, batch: Batch) -> Batch | None:
-        """Wait until rate limit, budget and `max_at_risk` allow a batch to be sent; return it, trimmed to the budget.
-
-        `max_at_risk` is the cap on the credits at risk of all requests, including the batch. A batch that alone exceeds
-        the cap is never sent: `_trim_to_risk_cap` must trim it before. Return None if the run stops, if the first row
-        alone exceeds the budget, or if the engine must first find out what unanswered requests cost.
+        `max_at_risk` is the cap on the credits at risk of all requests, including the batch. Return None if the run
+        stops, if the first row alone exceeds the budget or the cap, or if the engine must first find out what
+        unanswered requests cost.
         """
         state = self._run_state
         while not state.stopping.is_set():
-            batch = replace(batch, hold=self._prices.max_credits(batch.rows))  # by all charges known so far
+            priced = replace(batch, hold=self._prices.max_credits(batch.rows))  # by all charges known so far
+            within_cap = await self._trim_to_risk_cap(priced)
+            if within_cap is None:
+                return None
+            batch = within_cap
             wait_s = self._limiter.wait_s(self._session.clock.monotonic(), len(self._sending))
             if not state.fits_budget(batch.hold) or state.key_budget_exhausted:
                 if self._requests_outstanding():  # a charge below its hold may make room
@@ -266,6 +263,7 @@ class Dispatcher:
         return trimmed
 
     async def _mark_over_caps(self, rows: Sequence[PendingRow], reason: str) -> None:
+        self._exclusions += 1
         if rows[0].retry is not None:
             await self._session.journal.write(set_row_retry_obstacle(reason, rows[0].seq))
             return
