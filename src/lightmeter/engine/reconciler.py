@@ -218,7 +218,7 @@ class Reconciler:
             sent_at: Id of each request in the journal → when the request was sent, in seconds since the epoch.
             rows: Number of rows of these requests.
         """
-        if not self._seconds_until_final(sent_at) or opening is None:
+        if self._seconds_until_final(sent_at) <= 0 or opening is None:
             return await self._read_stable_balance()
         early = await self._read_stable_balance()
         if early is not None and self._is_decided(opening, early):
