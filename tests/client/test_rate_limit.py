@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -245,6 +247,18 @@ def test_a_quota_is_spread_until_it_is_renewed():
 def test_quota_headers(headers, quota):
     """The tightest quota in any known header is read; invalid headers are ignored."""
     assert parse_quota(headers) == quota
+
+
+def test_a_date_without_time_zone_is_utc(monkeypatch):
+    """A `Date` header with the zone -0000 is UTC, whatever the time zone of the machine is."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        headers = {"date": "Sun, 09 Sep 2001 01:46:41 -0000", "x-ratelimit-remaining": "5"}
+        assert parse_quota({**headers, "x-ratelimit-reset": "1000000031"}) == Quota(5, 30)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_at_least_one():

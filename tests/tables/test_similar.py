@@ -68,6 +68,11 @@ def tables(tmp_path_factory):
     return written(tmp_path_factory.mktemp("run"), ASSETS)
 
 
+def test_a_folder_may_be_given_as_text(tables):
+    """`Tables` reads an output folder that is given as text, as it reads one that is given as a `Path`."""
+    assert Tables(str(tables.where)).table("embeddings") == tables.table("embeddings")
+
+
 def found(answer) -> list[tuple]:
     return [(row["item_id"], row["frame"], round(row["similarity"], 4)) for row in answer.to_pylist()]
 

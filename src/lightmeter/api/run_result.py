@@ -163,10 +163,10 @@ class Tables:
     makes a `Run`, which has the same tables. An attribute such as `tags` reads its table whenever it is used.
 
     Args:
-        where: An output folder, as a `Path`; or, as text, a URI to which `lightmeter rebuild --to` has written tables.
+        where: An output folder, or a URI to which `lightmeter rebuild --to` has written tables.
 
     Attributes:
-        where: The argument `where`.
+        where: The output folder as a `Path`, or the URI as text.
     """
 
     assets: pd.DataFrame
@@ -184,7 +184,7 @@ class Tables:
     reviews: pd.DataFrame
 
     def __init__(self, where: Path | str) -> None:
-        self.where = where
+        self.where = Path(where) if isinstance(where, str) and not is_uri(where) else where
 
     def table(self, name: str) -> pa.Table:
         """Return the table `name`, such as `tags`, as an Arrow table.

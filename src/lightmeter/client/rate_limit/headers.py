@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final
 
@@ -60,7 +61,8 @@ def _to_quota(remaining: str, reset: str, headers: Mapping[str, str]) -> Quota |
     reset_s = float(reset)
     if reset_s > _MAX_DURATION_S:
         try:
-            reset_s -= parsedate_to_datetime(headers.get("date", "")).timestamp()
+            date = parsedate_to_datetime(headers.get("date", ""))
+            reset_s -= (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
         except (ValueError, OverflowError):
             return None
     return Quota(float(remaining), reset_s) if 0 < reset_s < math.inf else None
