@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from lightmeter.client.rate_limit import AdaptiveLimiter, SendRecord
 from lightmeter.client.rate_limit.quota_window import QuotaWindow
 from lightmeter.client.rate_limit.rate_search import RateSearch
+from lightmeter.client.rate_limit.start_rate import StartRate
 from tests.bench.rate_limit.random_limits import Draw, draw, judge, opening_of, service_of
 from tests.bench.rate_limit.scenarios import LightmeterController
 from tests.bench.rate_limit.simulation import simulate
@@ -90,19 +91,48 @@ def test_a_service_that_asks_for_long_counts_by_time():
     assert limiter.rate_estimator is not None
 
 
-def test_a_start_is_evenly_spaced_and_doubles_each_second():
-    """The start rate doubles each second, evenly spaced."""
-    limiter, now, left = AdaptiveLimiter(64), 0.0, []
-    while now < 3.5:
+def sent_until(end_s, latency_s):
+    """Return when a new limiter lets requests be sent, whose answers say that they took `latency_s`."""
+    limiter, now, sent_at = AdaptiveLimiter(64), 0.0, []
+    while now < end_s:
         wait_s = limiter.wait_s(now, 0)
         if wait_s:
             now += wait_s
             continue
-        left.append(now)
-        limiter.on_answer(now, 0.05, send_one(limiter, now))
+        sent_at.append(now)
+        limiter.on_answer(now, latency_s, send_one(limiter, now))
+    return sent_at
+
+
+def test_a_start_is_evenly_spaced_and_doubles_each_second():
+    """With a latency of 200 ms or more, the start rate doubles each second, evenly spaced."""
+    left = sent_until(3.5, 0.2)
     assert 18 <= sum(at < 1 for at in left) <= 30
     assert 70 <= sum(2 <= at < 3 for at in left) <= 120
     assert min(later - earlier for earlier, later in itertools.pairwise(left)) > 0.003
+
+
+def test_a_start_doubles_faster_with_fast_answers():
+    """The start rate doubles in the time of five answers, and ten times a second at most."""
+    sent_at = sent_until(2.5, 0.05)
+    assert 1.8 < len(sent_at) / sum(at < 2.25 for at in sent_at) < 2.2
+    at_once = sent_until(1.5, 0.0)
+    assert 1.8 < len(at_once) / sum(at < 1.4 for at in at_once) < 2.2
+
+
+@given(st.floats(0, 2))
+def test_the_rate_of_a_rejected_request_is_known(latency_s):
+    """When the rejection of a request arrives, the start rate at which the request was sent is known to within 15 %."""
+    start, times, rates = StartRate(), [0.0], []
+    start.on_latency(latency_s)
+    for _ in range(200):
+        rates.append(start.rate)
+        times.append(times[-1] + 1 / start.rate)
+        start.on_sent()
+    age_s, rate = next(
+        (times[-1] - at, rate) for at, rate in zip(times, rates, strict=False) if times[-1] - at <= latency_s + 0.01
+    )
+    assert start.earlier_rate(age_s) == pytest.approx(rate, rel=0.15)
 
 
 @given(st.floats(3, 60), st.floats(1.05, 3), st.integers(2, 20))

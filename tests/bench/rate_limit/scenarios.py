@@ -106,6 +106,7 @@ SCENARIOS: dict[str, Callable[[random.Random], Service]] = {
     "bucket 10 rps": lambda rng: Bucket(rng, lambda _: 10.0),
     "bucket 50 rps": lambda rng: Bucket(rng, lambda _: 50.0),
     "bucket 10 rps, 10 s burst": lambda rng: Bucket(rng, lambda _: 10.0, burst_s=10.0),
+    "bucket 200 rps, 10 ms": lambda rng: Bucket(rng, lambda _: 200.0, latency_s=0.01),
     NO_BURST: lambda rng: Bucket(rng, lambda _: 10.0, burst_s=0.0),
     "600/min, Retry-After": lambda rng: Window(rng, 600, 60.0, header=True),
     "60/min, no header": lambda rng: Window(rng, 60, 60.0, header=False),

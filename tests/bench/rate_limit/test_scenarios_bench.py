@@ -18,6 +18,7 @@ GOALS = {
     "bucket 10 rps": (95, 1),
     "bucket 50 rps": (95, 1),
     "bucket 10 rps, 10 s burst": (95, 1),
+    "bucket 200 rps, 10 ms": (95, 1),
     "600/min, Retry-After": (97, 1),
     "60/min, no header": (90, 5),
     "8 concurrent": (95, 0.5),

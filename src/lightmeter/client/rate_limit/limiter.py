@@ -1,6 +1,6 @@
 """The adaptive rate limiter: one for each API key, consulted before each request and informed of each answer.
 
-It knows no limit at first: it allows 16 requests per second, evenly spaced, and doubles that rate each second. It
+It knows no limit at first: it sends requests evenly spaced, at a rate that doubles again and again (`StartRate`). It
 allows 20 requests in flight, and one more with each answer. Rejections that depend on the number of requests in flight
 lead to a concurrency limit. Other rejections and slower answers lead to a rate limit (`mode_transitions.TRANSITIONS`).
 
@@ -22,14 +22,10 @@ from lightmeter.client.rate_limit.pacer import AcceptedCount, RequestPacer, Send
 from lightmeter.client.rate_limit.rate_estimator import RateEstimator
 from lightmeter.client.rate_limit.rate_search import first_rate
 from lightmeter.client.rate_limit.send_pause import Backoff
+from lightmeter.client.rate_limit.start_rate import StartRate
 
 _START_IN_FLIGHT: Final = 20.0
 """Most requests in flight at the start; each answer allows one more."""
-
-_START_RATE: Final = 16.0
-"""Requests per second at the start."""
-_START_GROWTH: Final = 0.7
-"""Requests per second that each sent request adds to the rate at the start; so the rate doubles each second."""
 
 _WARM_START: Final = 0.7
 """Fraction of a limit from an earlier run that is used at first: other processes may use the key by now."""
@@ -93,6 +89,7 @@ class AdaptiveLimiter:
         self._was_rejected = False
         self._episode = 0
         self._sent = 0
+        self._start = StartRate()
         self._in_flight = 0
         self._any_accepted = False
         self._since_start: AcceptedCount | None = None
@@ -155,7 +152,7 @@ class AdaptiveLimiter:
         """
         if self.concurrency_limit is not None or not self._watch_latency or self._quota_until > float("-inf"):
             return None
-        return _START_RATE + _START_GROWTH * self._sent
+        return self._start.rate
 
     def on_admitted(self, now: float) -> None:
         """Count a request that is about to be sent at `now`; call this after `wait_s` returned 0."""
@@ -169,6 +166,7 @@ class AdaptiveLimiter:
         step = -1 if self.rate_estimator is None else self.rate_estimator.probe_step
         record = SendRecord(self._sent, now, self._episode, step, self._in_flight)
         self._sent += 1
+        self._start.on_sent()
         self._in_flight += 1
         if self._backoff.consecutive_rejections and self._trial is None:
             self._trial = record
@@ -192,6 +190,8 @@ class AdaptiveLimiter:
             self._trial = self._trial or record
             self._end_backoff(now)
         round_ended = self._congestion.on_answer(now, max(0.0, latency_s))
+        if self._congestion.has_baseline:
+            self._start.on_latency(self.latency_s)
         if self._watch_latency and not self._was_rejected and round_ended and self._congestion.congested:
             self._limit_congestion(now)
         self._evidence.on_accepted(record)
@@ -310,7 +310,7 @@ class AdaptiveLimiter:
         rate = since_found.rate_before(record) if since_found else 0.0
         rate = rate or (since_start.rate_before(record) if since_start else 0.0)
         accepted = since_found.accepted_before(record) if since_found else 0
-        tried = _START_RATE + _START_GROWTH * record.number
+        tried = self._start.earlier_rate(now - record.sent_at)
         self.rate_estimator = RateEstimator(first_rate(rate, accepted, tried), now, record)
         if since_start is not None:
             self.rate_estimator.start_window(since_start)
