@@ -54,9 +54,13 @@ async def _forward_stop(stop: asyncio.Event, work: _BackgroundGenerator[T]) -> N
 
 
 class _BackgroundGenerator(Generic[T]):
-    """An async generator that runs in a background thread.
+    """An async generator that runs in a background thread, as soon as this object is created.
 
-    Call the methods in the event loop that reads its values.
+    Create the object, iterate over `values` and await `ended` in the same event loop. Any thread may call `stop`,
+    `abandon` and `cancel`.
+
+    Args:
+        factory: Function that returns the generator. It is called in the background thread.
     """
 
     def __init__(self, factory: GeneratorFactory[T]) -> None:

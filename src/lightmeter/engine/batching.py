@@ -139,14 +139,16 @@ class NameReliabilityTracker:
     def on_request_started(self, images: int) -> None:
         """Record that a request with `images` images is now being sent, or that its answer is now polled for.
 
-        While a recorded request has more than one image, `max_images_per_request` allows no second trial batch.
+        For a request whose answer is polled for, call it twice, once for the sending and once for the polling. While a
+        recorded request has more than one image, `max_images_per_request` allows no second trial batch: one batch of
+        two images shows whether the service names the images of a batch.
         """
         self._batches_under_way += images > 1
 
     def on_request_ended(self, images: int) -> None:
         """Record that a request with `images` images is no longer being sent, or its answer no longer polled for.
 
-        It ends what one call of `on_request_started` with the same number has recorded.
+        Call it once for each call of `on_request_started`, with the same number.
         """
         self._batches_under_way -= images > 1
 

@@ -18,8 +18,10 @@ class InFlightRequest:
         hold: Credits reserved for the request.
         rows: The rows whose status the answer decides, as (row number, expected asset name in the answer). Empty if
             `is_retry`: the row then has a status already.
-        kinds: Media kind of each row: image, video, or None if unknown.
-        max_images: Most images and video frames that the service can charge for; None if there is no upper bound.
+        kinds: Media kind of each entry of `rows`, in the same order: image, video, or None if unknown. Empty if
+            `is_retry`, and also for a request that was read from the journal, whatever `rows` holds.
+        max_images: Most images and video frames that the service can charge for. None if there is no upper bound, or if
+            the request was read from the journal.
         is_retry: Whether the request repeats the user's question (`--ask`) about a row whose answer was not valid.
     """
 
@@ -77,6 +79,6 @@ def sent_name(seq: int, url: str, path: str | None) -> str:
 
 
 def to_in_flight_request(record: SubmissionRecord) -> InFlightRequest:
-    """Convert a request that was read from the journal to an `InFlightRequest`."""
+    """Convert a request that was read from the journal to an `InFlightRequest`, without `kinds` and `max_images`."""
     rows = tuple((seq, sent_name(seq, url, path)) for seq, url, path in record.rows)
     return InFlightRequest(record.submission_id, record.hold, rows, is_retry=record.retry is not None)

@@ -46,12 +46,13 @@ class AnswerOutcome:
     """The charge and the row results that were read from an answer.
 
     Attributes:
-        paid: Credits charged. If the answer reports no charge, the credits reserved for the request.
+        paid: Credits charged, rounded up. If the answer reports no charge, the credits reserved for the request.
         remaining: The account's balance after the charge; None if not reported.
         request_id: The service's id of the request; None if not reported.
         rows: One result for each row of the submission.
         reason: Code for why rows without an asset (image or video) in the answer fail.
-        charge_reported: Whether the answer reports the charge. If not, `paid` is the most that can have been charged.
+        charge_reported: Whether the answer reports the charge in whole credits. If not, `paid` is the most that can
+            have been charged.
         error_free: Whether the answer reports no error. With an error, `paid` may be less than the price.
         rows_identified: Whether each asset's name tells which row it answers; None if the answer has no assets.
         charge_unknown: Whether the request failed and its answer reports no charge. If so, its credits stay reserved.
@@ -71,8 +72,8 @@ class AnswerOutcome:
     def charge_evidence(self) -> int:
         """Whether prices can be learned from the answer, as a number that the journal stores.
 
-        0: no, the answer reports no charge. 1: it reports a charge and an error, so the charge may be less than the
-        price. 2: it reports a charge and no error, so the charge is the full price.
+        0: no, the answer reports no charge in whole credits. 1: it reports one and an error, so the charge may be less
+        than the price. 2: it reports one and no error, so the charge is the full price.
         """
         return self.charge_reported + (self.charge_reported and self.error_free)
 
@@ -83,7 +84,10 @@ class AnswerOutcome:
 
     @property
     def known_paid(self) -> int | None:
-        """Credits charged for the request; None if the request failed and its answer reports no charge."""
+        """Credits that the journal counts as charged: `paid`, but None if `charge_unknown`.
+
+        If the request succeeded and its answer reports no charge, these are the credits reserved for the request.
+        """
         return None if self.charge_unknown else self.paid
 
 

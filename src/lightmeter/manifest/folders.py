@@ -131,7 +131,9 @@ def stored_digest(location: Location) -> str:
 
 
 def file_set(location: Location) -> FileSet | None:
-    """Return the files of a folder, glob, media file or tar; None for other files, such as CSV, and standard input.
+    """Return the files of a folder or glob; for a tar or a local media file, return this one file.
+
+    Return None for other files, such as CSV, and for standard input.
 
     Raises:
         ManifestError: no file matches a glob; the files are both media and Parquet; no file is media, Parquet or a tar;
@@ -161,7 +163,10 @@ def file_set(location: Location) -> FileSet | None:
 
 
 def _remote_files(location: Location) -> FileSet | None:
-    """Return the files of a remote folder, glob or tar; None for any other remote file, such as CSV."""
+    """Return the files of a folder or glob at the remote `location`, or the tar there; None for others, such as CSV.
+
+    The result for a tar has one file, the tar itself.
+    """
     from pyarrow import fs  # noqa: PLC0415 (Arrow only where needed)
 
     if location.is_glob:

@@ -1,1 +1,5 @@
-"""These modules account for credits: budget of an API key, proofs from balances, a run's statement, cost by feature."""
+"""These modules account for credits.
+
+Among other things, they keep the budget of an API key, prove from account balances whether requests without an answer
+were charged, compute a run's statement, and split a run's cost by back end and feature.
+"""

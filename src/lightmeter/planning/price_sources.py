@@ -42,8 +42,9 @@ def rates_for(options: Options, settings: Settings, service: ServiceInfo | None 
     Prices that a service lists with its back ends override the shipped table. The user's own prices override both.
 
     The embedded service charges the prices that it lists, whatever prices the user sets. So for this service, each
-    feature gets the higher of the listed price and the user's price. The exception is `OwnPrices.free`:
-    if it is set in `options.prices`, as for a screen, the service charges the user's prices, which are then all 0.
+    feature gets the higher of the listed price and the user's price. The exception is a run with `OwnPrices.free` in
+    `options.prices`: the embedded service then charges the prices in `options.prices`, which are all 0. Such a run is a
+    screen: local back ends decide for free which rows the paid run sends (`--screen`).
 
     Args:
         options: The options of the run.

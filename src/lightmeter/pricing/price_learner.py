@@ -169,9 +169,13 @@ class PriceLearner:
     def price(self, kind: str, frames: FrameRange) -> CreditRange:
         """Return the credits that a request of `kind` (such as `image` or `video`) with `frames` pictures can cost.
 
-        Only charges of this kind count. Without one, the price comes from the price table, `prior`. If charges have
-        shown a price change, the range is then that of prices from 0 to twice the highest known price. The upper end is
-        None if the number of pictures has no limit, or if neither the charges nor `prior` set one.
+        The price of one picture comes from the charges of this kind since the last price change. Until 8 of them agree,
+        it may also be as high as before the change. Without such a charge, it is the price in the table, `prior`. But
+        once charges of any kind have shown a change, it is then anything from 0 to twice the highest known price: that
+        in `prior`, or the highest that charges of this kind had shown before.
+
+        The upper end is None if the number of pictures or the price of one has no upper bound. The price has none if
+        the charges since the last change set none, or if there are none and `prior` lacks the kind.
         """
         bounds = [(one, self._bounds(kind, one)) for one in self.roundings]
         return _union(_priced(milli, frames, one) for one, milli in bounds)

@@ -172,7 +172,10 @@ class ShardResults:
         await self._stack.aclose()
 
     def remove(self) -> None:
-        """Delete the files of the shards."""
+        """Delete the folder with the files of all shards (ranges of rows): the rows to check, and the results.
+
+        Call it after the last call of `check`, which reads these files. Errors are ignored.
+        """
         self._folder.remove()
 
     async def check(self, item: Item) -> CheckResult:

@@ -1,1 +1,5 @@
-"""Computes statistics from the tables of a run: agreement between back ends, and shares in the whole manifest."""
+"""Computes statistics from the tables of a run.
+
+These are the agreement between back ends, and estimates of the shares of a manifest's images and videos that have a tag
+or an NSFW label.
+"""

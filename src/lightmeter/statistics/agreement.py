@@ -167,7 +167,8 @@ class FeatureAblation:
         backend: The back end.
         feature: The feature, such as `tags`.
         items: Number of items that this back end analyzed without an error and, for `nsfw`, rated.
-        answers: Number of answers, as in `PairAgreement`, that this back end gave. A tag of two items counts twice.
+        answers: Number of answers that this back end gave: tags, brands or color names, or, for `nsfw` and `faces`,
+            items that it called unsafe or showing a face. A tag of two items counts twice.
         lost_answers: Number of these answers that no other back end gave about the same item.
         lost_items: Number of items about which only this back end gave any answer.
         list_price_credits: The planned price of this feature of the back end for all pictures of the run, in credits

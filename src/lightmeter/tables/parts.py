@@ -67,10 +67,11 @@ class PartInfo:
     def key(self) -> tuple[frozenset[str], int]:
         """Identity of the file among the files of its table: a new file replaces the file with the same key.
 
-        The key has two parts: the ids of the runs with rows in the file, and the request after which the file starts.
-        That is the number (`submission_id` in the journal of the run) of the last request whose rows are in earlier
-        files; 0 means that there are no earlier files. A file that `merge_into` wrote has this number from the last of
-        the files that it merged.
+        The key has two parts: the ids of the runs with rows in the file, and a number. If the rows are from one run,
+        each file has a range of its requests. The number is then the end of the previous range: a `submission_id` in
+        the journal of the run, or 0 for the first range. If the rows are from several runs, the number is 0.
+
+        A file that `merge_into` wrote is an exception: it has the number of the last of the merged files.
         """
         return frozenset(self.runs), self.lineage.get("shard", {}).get("after", 0)
 

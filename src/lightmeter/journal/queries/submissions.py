@@ -18,7 +18,7 @@ from lightmeter.journal.submission_states import State
 class SubmissionRecord:
     """A request (one POST) with its rows, as the journal records it.
 
-    `rows` has a tuple (row number, URL or path, local path or None) for each row, in the order of sending. If the
+    `rows` has a tuple (row number, URL or path, local path or None) for each row, sorted by row number. If the
     request asks the user's question (`--ask`) a second time, about one row, then `rows` is empty and `retry` is that
     row. `hold` is the most that the request can cost, in credits. `acked_at` is when the service confirmed that it
     accepted the request, in seconds since the epoch; None if it has not.

@@ -1,8 +1,8 @@
 """Stores the pre-check results of a manifest in a SQLite file, so that later checks, plans and the run reuse them.
 
 The file is in the cache folder. A manifest has one file for each set of options and settings that affect the checks.
-The file is removed when a run of the manifest starts, so that the next run sees changed content. If the file is gone,
-all rows are checked again.
+Once a new run has the results of all rows in its own journal, the file is removed, so that the next run sees changed
+content. If the file is gone, all rows are checked again.
 
 The key of a result is the row's URL, or the path, size and modification time of the row's file. The result is not
 stored if the row has an error, or if its URL could not be read from here: such a row is checked again, because its file

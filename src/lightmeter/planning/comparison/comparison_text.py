@@ -181,10 +181,10 @@ def _cost_rows(comparison: PlanComparison) -> list[tuple[str, str, str]]:
 
 
 def _sums(shares: Sequence[tuple[int, int | None] | None]) -> tuple[int, int | None]:
-    """Add up the (lower end, upper end) pairs in `shares`, in millicredits.
+    """Add up the costs of features in a plan, (lower end, upper end) pairs in millicredits; return the sum as a pair.
 
     An upper end of None means that there is no bound; the upper end of the sum is then None too. None in place of a
-    pair counts as 0.
+    pair counts as 0: the plan does not request this feature.
     """
     known = [share for share in shares if share is not None]
     highs = [high for _, high in known if high is not None]
@@ -197,11 +197,13 @@ def _sum_text(shares: Sequence[tuple[int, int | None] | None]) -> str:
 
 
 def _rounded_up(price: CreditRange, shares: Sequence[tuple[int, int | None] | None]) -> str:
-    """Return as text, in credits, by how much `price` exceeds the sum of `shares`.
+    """Return by how much `price`, that of a plan, exceeds the sum of `shares`, the costs of the features in the plan.
 
-    The difference comes from rounding up to whole credits and from repeating the user's question (`--ask`). `shares`
-    are (lower end, upper end) pairs in millicredits. An upper end of None means that there is no bound. None in place
-    of a pair counts as 0.
+    The difference comes from rounding up to whole credits and from repeating the user's question (`--ask`). The result
+    is a text in credits, such as `0.5` or `0.5 to 2`, or `at least 0.5` if `price` or the sum has no upper end.
+
+    `shares` has a pair (lower end, upper end), in millicredits, for each feature of each back end. An upper end of None
+    means that there is no bound. None in place of a pair counts as 0: the plan does not request this feature.
     """
     low, high = _sums(shares)
     most = None if price.high is None or high is None else price.high * MILLICREDITS - high

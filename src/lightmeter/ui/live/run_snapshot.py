@@ -129,7 +129,7 @@ class SnapshotReader:
         self._steps: list[str] | None = None
 
     def read(self) -> Snapshot:
-        """Return what the live page shows of the run now.
+        """Return what the live page shows of the run now: the object that the README describes for `GET /events`.
 
         If the run cannot be read, return a dict with only the key `error`. Its value has `message` and `hint`.
         """

@@ -63,7 +63,7 @@ class PlannedPrices:
         - `sentences`: what the plan saves, and what balance and budget pay for; empty unless `is_planned`;
         - `needs_consent`: risks that the user must allow; empty unless `is_planned`;
         - `credits`, `pictures` (images and frames), `rows` and `affordable` (rows that the budget pays for; None
-          without a budget or a price): dicts from `range_json`;
+          without a budget, or if this number is not known): dicts from `range_json`;
         - `alternatives`: dicts with `option`, `value`, `is_current` (whether the form has this value) and `credits`;
         - `budgets`: dicts with `budget`, `is_current`, `rows` (that it pays for) and `rows_to_pay` (most rows that a
           run without a budget would pay for);
@@ -188,7 +188,10 @@ class PlannedPrices:
     def _affordable(
         self, options: Options, quote: PriceQuote, rows: RowRange, *, is_estimate: bool
     ) -> dict[str, Any] | None:
-        """Return how many rows the budget in `options` pays for, as `range_json` does; None without budget or price.
+        """Return how many rows the budget in `options` pays for; None without a budget or if the number is not known.
+
+        The dict, from `range_json`, has `low` and `high` (least and most rows that the budget pays for, at most
+        `rows.high`) and `label`. The number is not known without a price, and in some cases if the price may be 0.
 
         Args:
             options: The options in the form, with the budget.
@@ -216,10 +219,11 @@ class PlannedPrices:
 
     @staticmethod
     def _affordable_share(budget: int, quote: PriceQuote, rows: RowRange) -> dict[str, Any] | None:
-        """Estimate how many rows `budget` (in credits) pays for, as if all rows cost the same.
+        """Estimate how many of `rows` a `budget` below their highest price pays for, as if all rows cost the same.
 
-        Return a dict as `range_json` does, or None if the price is not known or may be 0. `rows` is the number of rows
-        that the run would pay for without a budget, and `quote` their price.
+        Return a dict from `range_json`: `low` and `high` are numbers of rows, at most `rows.high`, and `label` is
+        `estimate`. Return None if the price is not known or may be 0. `rows` is the number of rows that the run would
+        pay for without a budget, `quote` has their price, and `budget` is in credits.
         """
         price = quote.credits
         if price is None or not price.low:

@@ -200,7 +200,7 @@ class ReviewQueue:
         return pairs
 
     def progress(self) -> dict[str, Any]:
-        """Return numbers of items in the queue: `items` (all), `decided`, `undecided`, and one for each decision."""
+        """Return numbers of items in the queue: `items` (all), `decided`, `undecided`, `keep`, `reject`, `unsure`."""
         counts = np.bincount(self._decisions[self.rows], minlength=len(DECISIONS) + 1).tolist()
         by_decision = dict(zip(DECISIONS, counts[1:], strict=True))
         return {"items": len(self.rows), "decided": sum(counts[1:]), "undecided": counts[0], **by_decision}

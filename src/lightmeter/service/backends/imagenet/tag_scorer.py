@@ -128,7 +128,8 @@ class TagScorer:
 
         Args:
             classes: Probability of each of the 1000 ImageNet classes.
-            scenes: Score of each tag for scenes, in the order of the constructor's `scenes`; None means 0 for all.
+            scenes: One score, 0 to 1, for each tag in the constructor's `scenes`, in the same order; None means 0 for
+                all.
         """
         summed = self.probabilities(classes)
         single, group = (curve.scores(summed, self.class_counts[: self._own]) for curve in self._curves)
