@@ -18,6 +18,7 @@ from lightmeter.journal.submission_states import HOLDING, Event, State
 from lightmeter.pricing.charge_inference import (
     AnsweredRequest,
     BalanceWindow,
+    ChargeVerdict,
     ProofOutcome,
     Reconciliation,
     UncertainRequest,
@@ -87,19 +88,7 @@ def build_proof(
     by_id = {one.submission_id: one for one in submissions}
     resolutions = _resolutions(result, by_id)
     resolved = {one.submission_id: one for one in resolutions}
-    verdicts = [
-        {
-            "submission_id": one.key,
-            "held": by_id[one.key].hold,
-            "state_before": by_id[one.key].state.value,
-            "verdict": one.outcome.value,
-            "done": resolved[one.key].event.value if one.key in resolved else None,
-            "paid": resolved[one.key].paid if one.key in resolved else None,
-            "even_if_others_spend": one.even_if_others_spend,
-            "proof": one.proof,
-        }
-        for one in result.verdicts
-    ]
+    verdicts = [_verdict_document(one, by_id[one.key], resolved.get(one.key)) for one in result.verdicts]
     assumptions = [_NOTHING_ADDED, _FINAL, *[_SOLE_SPENDER] * sole_spender, *[_SEQUENTIAL] * window.sequential]
     document = {
         "opening": asdict(opening),
@@ -116,6 +105,21 @@ def build_proof(
         "notes": [*result.notes, *_throttled_notes(result, by_id)],
     }
     return document, resolutions
+
+
+def _verdict_document(
+    verdict: ChargeVerdict, submission: WindowSubmission, resolution: SubmissionResolution | None
+) -> dict[str, Any]:
+    return {
+        "submission_id": verdict.key,
+        "held": submission.hold,
+        "state_before": submission.state.value,
+        "verdict": verdict.outcome.value,
+        "done": None if resolution is None else resolution.event.value,
+        "paid": None if resolution is None else resolution.paid,
+        "even_if_others_spend": verdict.even_if_others_spend,
+        "proof": verdict.proof,
+    }
 
 
 def unprovable_document(
