@@ -27,9 +27,9 @@ from pydantic import Field
 
 import lightmeter as lm
 from lightmeter.errors import JournalLocked, LightmeterError
-from lightmeter.prefect_integration.check_parameters import CheckParameters
 from lightmeter.prefect_integration.events import emit_event
 from lightmeter.prefect_integration.flow_results import error_text, failed_state, warn_of_credentials, write_table
+from lightmeter.prefect_integration.precheck_parameters import CheckParameters
 from lightmeter.redaction import mask_credentials
 
 ROWS_SKIPPED = "RowsSkipped"

@@ -188,4 +188,4 @@ def test_one_module_of_the_toolkit_reads_the_charge_of_an_answer():
     package = ROOT / "src" / "lightmeter"
     toolkit = [path for path in SOURCES if package in path.parents and package / "service" not in path.parents]
     readers = [path.relative_to(package) for path in toolkit if "credits_paid" in keys_read(path)]
-    assert readers == [Path("facts/wire_answer.py")]
+    assert readers == [Path("facts/answer_fields.py")]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import lightmeter as lm
-from lightmeter.cli.output import show_plan
+from lightmeter.cli.print_results import show_plan
 from lightmeter.errors import ManifestError, SettingsError, UsageError
 from lightmeter.testing import tiny_jpeg, tiny_video
 

@@ -12,7 +12,7 @@ import pytest
 from lightmeter.media.image import load_rgb
 from lightmeter.media.perceptual_hash import perceptual_hash
 from lightmeter.media.video.decoder_client import DecoderLimits
-from lightmeter.media.video.video_codec import read_codec
+from lightmeter.media.video.video_header import read_codec
 from lightmeter.prechecks.video_check import MAX_SPREAD_FRAMES, check_video
 from lightmeter.testing import blank_picture, stamped_video, tiny_picture, tiny_video
 from tests.media.odd_videos import ENCODINGS, MEDIA, audio_only, encoded_video, needs_ffmpeg, still_video

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 import lightmeter as lm
-from lightmeter.cli.output import show_summary
+from lightmeter.cli.print_results import show_summary
 from lightmeter.errors import SettingsError
 from lightmeter.journal.commands.alerts import claim_alert, read_alerts
 from lightmeter.journal.header import read_run_header

@@ -17,8 +17,8 @@ from PIL import Image
 from lightmeter.errors import BrokenMedia, MediaTooLarge, UnsupportedMedia
 from lightmeter.media.image_transforms import CenterCrop, FitWithin
 from lightmeter.media.video.decoder_client import DecoderLimits
+from lightmeter.service.ingest.asset_content import AssetContent
 from lightmeter.service.ingest.decode import DecodingLimits, MediaDecoder
-from lightmeter.service.ingest.payload import AssetPayload
 from lightmeter.testing import tiny_jpeg, tiny_picture, tiny_video
 from lightmeter.wire.constants import MAX_FILE_BYTES
 
@@ -48,7 +48,7 @@ async def watched(
 
 async def developed(decoder: MediaDecoder, content: bytes, transforms=TRANSFORMS):
     """Decode an image."""
-    return await decoder.decode_image(AssetPayload.from_bytes(content), transforms)
+    return await decoder.decode_image(AssetContent.from_bytes(content), transforms)
 
 
 async def test_a_video_without_a_limit_is_captured_whole(tmp_path):

@@ -73,7 +73,7 @@ async def strict(site):
 async def fetched(fetcher, url) -> bytes:
     """Fetch a URL, and return its content."""
     async with fetcher.fetch(url) as found:
-        content = found.content()
+        content = found.read()
         assert found.size_bytes == len(content)
         assert content.startswith(found.head)
         return content

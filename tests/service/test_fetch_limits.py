@@ -46,7 +46,7 @@ async def host(*pieces: bytes, every_s: float = 0.0, forever: bytes = b""):
 async def fetched(url: str, limits: FetchLimits = SMALL) -> bytes:
     """Fetch a URL of this machine, and return its content."""
     async with Fetcher(allow_private=True, limits=limits) as fetcher, fetcher.fetch(url) as found:
-        return found.content()
+        return found.read()
 
 
 def resident() -> int:

@@ -101,7 +101,7 @@ async def outcome(fetcher: Fetcher, url: str) -> BaseException | bytes:
     """Return the outcome of a fetch."""
     try:
         async with fetcher.fetch(url) as found:
-            return found.content()
+            return found.read()
     except FetchError as error:
         return error
 

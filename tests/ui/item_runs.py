@@ -14,7 +14,7 @@ from PIL import Image
 import lightmeter as lm
 from lightmeter.testing import tiny_video
 from lightmeter.ui.assets import static_text
-from lightmeter.ui.items.item_requests import ItemRequests
+from lightmeter.ui.items.item_view_model import ItemViewModel
 from tests.engine.hostile import Hostile, listening
 
 UPRIGHT = (600, 900)
@@ -42,7 +42,7 @@ export default { render({ model, el }) {
 """
 
 
-class ItemView(ItemRequests):
+class ItemView(ItemViewModel):
     """A page with a button for each item of a run, which shows its details."""
 
     item_ids = traitlets.List().tag(sync=True)

@@ -25,9 +25,9 @@ from lightmeter.client.base_url import canonical_base_url
 from lightmeter.embedded_service import is_embedded
 from lightmeter.errors import PlanChanged, SettingsError
 from lightmeter.export.ask_answer_check import all_descriptions_valid
+from lightmeter.facts.answer_fields import AnswerFields
 from lightmeter.facts.lenient_decode import decode_answer_lenient
 from lightmeter.facts.lenient_json import parse_object_strict
-from lightmeter.facts.wire_answer import WireAnswer
 from lightmeter.journal.commands.plan_rows import CachedAnswer, CachedRow, apply_cached_rows
 from lightmeter.journal.compression import decompress
 from lightmeter.journal.queries.items import AssetMarks, pending_asset_marks
@@ -214,7 +214,7 @@ def _to_cached(rows: Sequence[SettledAsset], ask: Ask | None) -> tuple[CachedAns
 
 def has_errors(raw: bytes) -> bool:
     """Whether an answer (`raw`, uncompressed JSON) is invalid JSON, has no results, or lists errors in its results."""
-    results = WireAnswer(parse_object_strict(raw) or {}).results
+    results = AnswerFields(parse_object_strict(raw) or {}).results
     return not results or bool(results.get("errors"))
 
 

@@ -51,8 +51,8 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from lightmeter.client.http_answer import RawAnswer, body_excerpt, decode_answer
+from lightmeter.facts.answer_fields import AnswerFields
 from lightmeter.facts.lenient_json import parse_object_lenient
-from lightmeter.facts.wire_answer import WireAnswer
 from lightmeter.wire.constants import (
     ACCESS_DENIED,
     FILE_TOO_LARGE,
@@ -304,7 +304,7 @@ def _classify(
     verdict_of: Callable[[_AnswerFacts], ResponseVerdict],
 ) -> Classification:
     data = parse_object_lenient(raw.body) if data is None else data
-    wire = WireAnswer(data or {})
+    wire = AnswerFields(data or {})
     facts = _AnswerFacts(
         status=raw.status,
         error=_plain_denial(raw.body) if data is None else wire.error,

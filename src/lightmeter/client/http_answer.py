@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from lightmeter.facts.answer_fields import AnswerFields
 from lightmeter.facts.lenient_json import parse_object_lenient
-from lightmeter.facts.wire_answer import WireAnswer
 from lightmeter.wire.response import Answer
 
 _EXCERPT_CHARS: Final = 200
@@ -42,7 +42,7 @@ def decode_answer(body: bytes) -> Answer | None:
     data = parse_object_lenient(body)
     if data is None:
         return None
-    data["request_id"] = WireAnswer(data).request_id
+    data["request_id"] = AnswerFields(data).request_id
     while True:
         try:
             return Answer.model_validate(data)

@@ -18,8 +18,8 @@ from lightmeter.engine.run_state import RunState
 from lightmeter.engine.url_uploads import free_failure_message
 from lightmeter.errors import BudgetReached, JournalError
 from lightmeter.export.asset_matching import UNMATCHED, outcome_of
+from lightmeter.facts.answer_fields import AnswerFields
 from lightmeter.facts.lenient_json import parse_object_strict
-from lightmeter.facts.wire_answer import WireAnswer
 from lightmeter.journal.commands.record_answer import receive_and_release, receive_and_settle
 from lightmeter.journal.commands.submissions import (
     acknowledge,
@@ -168,7 +168,7 @@ class Accounting:
         `classification` is the verdict on the answer that reports the failure.
         """
         seqs, state = request.seqs, self._run_state
-        free = WireAnswer(classification.data or {}).is_free
+        free = AnswerFields(classification.data or {}).is_free
         if classification.verdict is ResponseVerdict.FAILED and free and state.bisection.on_batch_refused(seqs):
             return True
         if len(seqs) != 1:

@@ -10,7 +10,7 @@ from lightmeter import telemetry
 from lightmeter.client.classify import Classification
 from lightmeter.client.http_answer import RawAnswer
 from lightmeter.engine.in_flight import InFlightRequest, PolledRequest
-from lightmeter.facts.wire_answer import WireAnswer
+from lightmeter.facts.answer_fields import AnswerFields
 from lightmeter.options import Options
 
 
@@ -36,7 +36,7 @@ class RequestSpan:
         if telemetry.is_on():
             classification = classify()
             self.outcome, self.http_status = classification.verdict.value, raw.status
-            wire = WireAnswer(classification.data or {})
+            wire = AnswerFields(classification.data or {})
             self._span.set(
                 {
                     "http.response.status_code": raw.status,

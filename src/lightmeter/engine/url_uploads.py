@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
 from lightmeter.errors import FetchError, MediaTooLarge
-from lightmeter.facts.wire_answer import WireAnswer
+from lightmeter.facts.answer_fields import AnswerFields
 from lightmeter.media.image import encode_jpeg, load_rgb, read_image_info
 from lightmeter.media.media_info import SNIFF_BYTES, sniff
 from lightmeter.prechecks.host_requests import HostLimits, send_with_retries
@@ -165,5 +165,5 @@ def free_failure_message(answer: Mapping[str, Any] | None) -> str | None:
 
     Return None for any other answer.
     """
-    wire = WireAnswer(answer or {})
+    wire = AnswerFields(answer or {})
     return wire.error_message or None if wire.is_free and not wire.assets else None

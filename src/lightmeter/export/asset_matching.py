@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from lightmeter.facts.answer_fields import AnswerFields, whole_credits
 from lightmeter.facts.lenient_json import parse_object_lenient
-from lightmeter.facts.wire_answer import WireAnswer, whole_credits
 from lightmeter.journal.outcome import AnswerOutcome, RowResult
 from lightmeter.manifest.canonical_url import canonical_url
 
@@ -122,7 +122,7 @@ def outcome_of(
         hold: Credits reserved for the request. They count as paid if the answer does not state a charge.
         answer: The JSON object in `raw` if the caller has parsed it already; None to parse `raw`.
     """
-    wire = WireAnswer((parse_object_lenient(raw) or {}) if answer is None else answer)
+    wire = AnswerFields((parse_object_lenient(raw) or {}) if answer is None else answer)
     names = wire.asset_names
     by_name = match_assets([name for _, name in rows], names)
     positions = [0] if len(rows) == len(names) == 1 else by_name
@@ -149,7 +149,7 @@ def outcome_of(
     )
 
 
-def _row_error(wire: WireAnswer, reason: str) -> str:
+def _row_error(wire: AnswerFields, reason: str) -> str:
     details = wire.error_message
     if reason == UNMATCHED:
         return f"No asset name in the answer identifies this row.{f' Its errors: {details}' if details else ''}"

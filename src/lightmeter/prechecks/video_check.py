@@ -20,7 +20,7 @@ from lightmeter.media.video.frame_differences import (
     scene_start_indices,
 )
 from lightmeter.media.video.sampling import evenly_spaced, frame_count, frame_times
-from lightmeter.media.video.video_codec import read_codec, stated_bytes
+from lightmeter.media.video.video_header import read_codec, stated_bytes
 from lightmeter.prechecks.finding import Finding
 
 MAX_CHECKED_FRAMES: Final = 60

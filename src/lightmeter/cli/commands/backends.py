@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lightmeter.cli.options import base_url_option, json_option
-from lightmeter.cli.output import make_console, print_json
+from lightmeter.cli.print_results import make_console, print_json
 from lightmeter.client.client import Client
 from lightmeter.embedded_service import embedded_backends
 from lightmeter.errors import SettingsError, Unreachable

@@ -18,7 +18,7 @@ from lightmeter.cli.options import (
     skip_option,
     video_options,
 )
-from lightmeter.cli.output import print_json, show_check
+from lightmeter.cli.print_results import print_json, show_check
 from lightmeter.cli.progress import run_with_progress
 from lightmeter.errors import SettingsError
 from lightmeter.extras import import_extra

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from lightmeter.cli.options import database_option, json_option
-from lightmeter.cli.output import print_json
+from lightmeter.cli.print_results import print_json
 from lightmeter.cli.transactions import run_transaction
 from lightmeter.clock import SystemClock
 from lightmeter.errors import UsageError

@@ -17,8 +17,8 @@ from lightmeter.cli.options import (
     manifest_options,
     price_limit_options,
 )
-from lightmeter.cli.output import print_json, show_plan
 from lightmeter.cli.price_comparison import CheckedPlan, PriceCheck
+from lightmeter.cli.print_results import print_json, show_plan
 from lightmeter.cli.progress import run_with_progress
 from lightmeter.errors import UsageError
 from lightmeter.options import make_options

@@ -26,8 +26,8 @@ from lightmeter.cli.options import (
     price_limit_options,
     table_format_option,
 )
-from lightmeter.cli.output import print_json, show_plan, show_summary
 from lightmeter.cli.price_comparison import PriceCheck
+from lightmeter.cli.print_results import print_json, show_plan, show_summary
 from lightmeter.cli.progress import run_with_progress
 from lightmeter.errors import Interrupted, LightmeterError, UsageError
 from lightmeter.journal.files import journal_path

@@ -9,7 +9,7 @@ import click
 
 from lightmeter.api.run_result import Tables, must_have_tables
 from lightmeter.cli.options import json_option
-from lightmeter.cli.output import make_console, print_json
+from lightmeter.cli.print_results import make_console, print_json
 from lightmeter.cli.table_format import as_csv, as_json, as_markdown, format_table
 from lightmeter.tables.query import duckdb_query
 

@@ -8,7 +8,7 @@ import click
 
 from lightmeter.api.run_result import Run
 from lightmeter.cli.options import json_option
-from lightmeter.cli.output import print_json, show_summary
+from lightmeter.cli.print_results import print_json, show_summary
 from lightmeter.money.statement import read_statement, requests_frame
 
 

@@ -35,9 +35,9 @@ from lightmeter.service.analysis.merge import (
 )
 from lightmeter.service.analysis.result_cache import ContentKey, ResultCache
 from lightmeter.service.backends.base import AnalysisOptions, Backend, ComposingBackend, traits_of
+from lightmeter.service.ingest.asset_content import AssetContent, TempFolderError
 from lightmeter.service.ingest.decode import DecodedPictures, MediaDecoder
 from lightmeter.service.ingest.fetch import Fetcher
-from lightmeter.service.ingest.payload import AssetPayload, TempFolderError
 from lightmeter.service.metrics import Metrics
 from lightmeter.service.store.credits import Tariff
 from lightmeter.wire.request import AnalyzeRequest
@@ -254,18 +254,18 @@ class Analyzer:
 
     async def _analyze_asset(self, running: _RunningJob, asset: _AssetTask) -> _AssetResult:
         job = running.job
-        async with self._open(asset) as payload:
-            video = is_video(payload.head)
+        async with self._open(asset) as content:
+            video = is_video(content.head)
             if video:
                 running.on_video()
             sampling = (job.request.capture_interval, job.max_frames) if video else (0, 0)
-            content = None if self._cache is None else ContentKey(await payload.digest(), *sampling)
-            findings = self._cached_findings(content, running)
+            key = None if self._cache is None else ContentKey(await content.digest(), *sampling)
+            findings = self._cached_findings(key, running)
             if findings is None:
                 async with (self._videos if video else self._images).acquire(running.caller):
                     analyze = self._analyze_video if video else self._analyze_image
-                    findings = await analyze(running, asset, payload)
-                self._cache_findings(content, running, findings)
+                    findings = await analyze(running, asset, content)
+                self._cache_findings(key, running, findings)
             elif video and findings.metadata.count > asset.held_pictures:
                 await running.hold_more(findings.metadata.count - asset.held_pictures)
         if findings.metadata.count > MAX_FRAMES_ON_LOOP:
@@ -273,25 +273,25 @@ class Analyzer:
         return self._asset_result(running, asset.name, findings)
 
     @asynccontextmanager
-    async def _open(self, asset: _AssetTask) -> AsyncIterator[AssetPayload]:
+    async def _open(self, asset: _AssetTask) -> AsyncIterator[AssetContent]:
         source = asset.source
         if isinstance(source, bytes):
-            yield AssetPayload.from_bytes(source, asset.digest)
+            yield AssetContent.from_bytes(source, asset.digest)
             return
         async with AsyncExitStack() as stack:
             with self._metrics.time_step("fetch"), telemetry.span("lightmeter.fetch"):
-                payload = await stack.enter_async_context(self._fetcher.fetch(source))
-            yield payload
+                content = await stack.enter_async_context(self._fetcher.fetch(source))
+            yield content
 
-    async def _analyze_image(self, running: _RunningJob, _: _AssetTask, payload: AssetPayload) -> AssetFindings:
+    async def _analyze_image(self, running: _RunningJob, _: _AssetTask, content: AssetContent) -> AssetFindings:
         with self._metrics.time_step("decode"):
-            pictures = await self._decoder.decode_image(payload, running.transforms)
+            pictures = await self._decoder.decode_image(content, running.transforms)
         return AssetFindings(pictures.metadata, await self._infer_all(pictures, running))
 
-    async def _analyze_video(self, running: _RunningJob, asset: _AssetTask, payload: AssetPayload) -> AssetFindings:
+    async def _analyze_video(self, running: _RunningJob, asset: _AssetTask, content: AssetContent) -> AssetFindings:
         interval_s, max_frames = running.job.request.capture_interval, running.job.max_frames
         findings = None
-        async with payload.as_file() as path:
+        async with content.as_file() as path:
             if not max_frames or asset.held_pictures < max_frames:  # its URL did not show that it is a video
                 max_frames = await self._decoder.count_frames(path, interval_s, max_frames)
                 if max_frames > asset.held_pictures:

@@ -18,7 +18,7 @@ from lightmeter.clock import Clock
 from lightmeter.errors import AccessDenied, OutOfCredits
 from lightmeter.service.analysis.backpressure import ServiceOverloaded
 from lightmeter.service.http.parameters import BadRequest, read_uploads, validate, with_file_names
-from lightmeter.service.ingest.payload import TempFolderError
+from lightmeter.service.ingest.asset_content import TempFolderError
 from lightmeter.service.jobs.job_queue import JobQueue
 from lightmeter.service.jobs.runner import Runner, RunningRequest, guess_kinds
 from lightmeter.service.store import auth, requests

@@ -30,7 +30,7 @@ from lightmeter.media.video.sample_video import MAX_CAPTURES, iter_video, read_v
 from lightmeter.media.video.sampling import frame_count
 from lightmeter.service.backends.base import MAX_SIDE
 from lightmeter.service.ingest.allocator import configure_allocators
-from lightmeter.service.ingest.payload import AssetPayload
+from lightmeter.service.ingest.asset_content import AssetContent
 
 PixelsByTransform: TypeAlias = Mapping[InputTransform, tuple[NDArray[np.uint8], ...]]
 """Transform (scale, crop) → pixels after this transform: one array for an image, or one array for each frame.
@@ -147,22 +147,22 @@ class MediaDecoder:
         """Stop the threads that decode images; each finishes its current image first."""
         self._threads.shutdown(cancel_futures=True)
 
-    async def decode_image(self, payload: AssetPayload, transforms: frozenset[InputTransform]) -> DecodedPictures:
-        """Decode the image `payload`, and return its pixels after each of the `transforms` (scale, crop).
+    async def decode_image(self, content: AssetContent, transforms: frozenset[InputTransform]) -> DecodedPictures:
+        """Decode the image `content`, and return its pixels after each of the `transforms` (scale, crop).
 
         Raises:
             UnsupportedMedia, BrokenMedia, MediaTooLarge: the image cannot be decoded.
         """
-        if sniff(payload.head) is None:
+        if sniff(content.head) is None:
             raise UnsupportedMedia("not an image or a video of a known format")
         loop = asyncio.get_running_loop()
         async with self._pixels.acquire(self._pixels_per_thread):
             info, pixels = await loop.run_in_executor(
-                self._threads, _decode_image, payload, transforms, self._pixels_per_thread
+                self._threads, _decode_image, content, transforms, self._pixels_per_thread
             )
         if pixels is None:  # too large for one thread
             async with self._pixels.acquire(info.width * info.height):
-                info, pixels = await loop.run_in_executor(self._threads, _decode_image, payload, transforms, None)
+                info, pixels = await loop.run_in_executor(self._threads, _decode_image, content, transforms, None)
         pixels_by_transform = {transform: (rgb,) for transform, rgb in (pixels or {}).items()}
         return DecodedPictures(AssetMetadata("image", info.width, info.height, None, None), pixels_by_transform)
 
@@ -226,18 +226,18 @@ class MediaDecoder:
 
 
 def _decode_image(
-    payload: AssetPayload, transforms: frozenset[InputTransform], max_pixels: int | None
+    content: AssetContent, transforms: frozenset[InputTransform], max_pixels: int | None
 ) -> tuple[ImageInfo, dict[InputTransform, NDArray[np.uint8]] | None]:
-    """Return the metadata of the image `payload`, and its pixels after each of the `transforms` (scale, crop).
+    """Return the metadata of the image `content`, and its pixels after each of the `transforms` (scale, crop).
 
     If the image has more than `max_pixels` pixels, do not decode it: return None in place of the pixels. None as
     `max_pixels` means that an image of any size is decoded.
     """
-    content = payload.content()
-    info = read_image_info(content)
+    data = content.read()
+    info = read_image_info(data)
     if max_pixels is not None and info.width * info.height > max_pixels:
         return info, None
-    return info, load_transformed(content, transforms)
+    return info, load_transformed(data, transforms)
 
 
 def _transform_frames(frames: Sequence[VideoFrame], transforms: frozenset[InputTransform]) -> PixelsByTransform:

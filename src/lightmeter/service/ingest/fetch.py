@@ -26,7 +26,7 @@ from yarl import URL
 from lightmeter.errors import FetchError, ForbiddenAddress, MediaTooLarge
 from lightmeter.media.media_info import is_video
 from lightmeter.public_addresses import is_public
-from lightmeter.service.ingest.payload import AssetPayload, PayloadWriter
+from lightmeter.service.ingest.asset_content import AssetContent, AssetContentWriter
 from lightmeter.service.ingest.url_rules import PORTS, url_rejection
 from lightmeter.wire.constants import FILE_TOO_LARGE, MAX_FILE_BYTES
 
@@ -152,7 +152,7 @@ class Fetcher:
         return socket.socket(family=family, type=kind, proto=protocol)
 
     @asynccontextmanager
-    async def fetch(self, url: str) -> AsyncIterator[AssetPayload]:
+    async def fetch(self, url: str) -> AsyncIterator[AssetContent]:
         """Fetch a URL, and yield its content. The content exists only until the `with` block ends.
 
         Raises:
@@ -162,19 +162,19 @@ class Fetcher:
             MediaTooLarge: the content is larger than the limits allow.
             TempFolderError: the content cannot be stored.
         """
-        with PayloadWriter() as writer:
+        with AssetContentWriter() as writer:
             try:
                 async with asyncio.timeout(self._limits.total_s):
-                    payload = await self._follow_redirects(url, writer)
+                    content = await self._follow_redirects(url, writer)
             except aiohttp.ClientConnectorError as error:
                 if isinstance(error.os_error, _AddressNotPublic):
                     raise ForbiddenAddress("the address is not public") from error
                 raise FetchError(_describe_error(error)) from error
             except (aiohttp.ClientError, TimeoutError, ValueError, OSError) as error:
                 raise FetchError(_describe_error(error)) from error
-            yield payload
+            yield content
 
-    async def _follow_redirects(self, text: str, writer: PayloadWriter) -> AssetPayload:
+    async def _follow_redirects(self, text: str, writer: AssetContentWriter) -> AssetContent:
         assert self._session is not None  # noqa: S101 (entered before use)
         for _ in range(MAX_REDIRECTS + 1):
             rejection = url_rejection(text, allow_private=self._allow_private, ports=self._limits.ports)
@@ -191,14 +191,14 @@ class Fetcher:
                 return await self._read_body(response, writer)
         raise FetchError(f"more than {MAX_REDIRECTS} redirects")
 
-    async def _read_body(self, response: aiohttp.ClientResponse, writer: PayloadWriter) -> AssetPayload:
+    async def _read_body(self, response: aiohttp.ClientResponse, writer: AssetContentWriter) -> AssetContent:
         async for chunk in response.content.iter_chunked(CHUNK_BYTES):
             writer.add(chunk)
             if writer.size_bytes > self._limits.max_image_bytes and not is_video(writer.head):
                 raise MediaTooLarge(FILE_TOO_LARGE)
             if writer.size_bytes > self._limits.max_video_bytes:
                 raise MediaTooLarge(f"more than {self._limits.max_video_bytes // 1024**2} MB")
-        return writer.payload()
+        return writer.content()
 
 
 def _describe_error(error: BaseException) -> str:

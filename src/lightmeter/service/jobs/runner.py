@@ -21,8 +21,8 @@ from lightmeter.service.analysis.analyzer import Analyzer
 from lightmeter.service.analysis.backpressure import ServiceOverloaded
 from lightmeter.service.analysis.job import AnalysisJob, AnalysisResult
 from lightmeter.service.backends.availability import BackendAvailability
-from lightmeter.service.ingest.payload import TempFolderError
-from lightmeter.service.jobs.shared_lock import SharedExclusiveLock
+from lightmeter.service.ingest.asset_content import TempFolderError
+from lightmeter.service.jobs.readers_writer_lock import ReadersWriterLock
 from lightmeter.service.metrics import Metrics
 from lightmeter.service.store import requests, unfinished_requests
 from lightmeter.service.store.credits import Tariff
@@ -101,7 +101,7 @@ class Runner:
         self._store = store
         self._analyzer = analyzer
         self._clock = clock
-        self._isolation = SharedExclusiveLock()
+        self._isolation = ReadersWriterLock()
         self._deletions: set[asyncio.Task[None]] = set()
         self._analyses: dict[str, asyncio.Task[AnalysisResult]] = {}
 

@@ -25,7 +25,7 @@ from lightmeter.tables.query.similar import similar
 from lightmeter.ui.gallery.gallery import Gallery
 from lightmeter.ui.gallery.gallery_queries import Filters, SimilarItems, Sort, items_sql, selection_sql
 from lightmeter.ui.gallery.saved_views import SavedView, delete_view, read_views, save_view
-from lightmeter.ui.items.item_requests import ItemRequests, items_loop
+from lightmeter.ui.items.item_view_model import ItemViewModel, items_loop
 from lightmeter.ui.view_model import error_text, request
 
 MAX_SIMILAR: Final = 60
@@ -40,7 +40,7 @@ _TEXT_WAIT_S: Final = 10.0
 _MODELS: Final = "SELECT DISTINCT model FROM embeddings WHERE item_id = ? ORDER BY model"
 
 
-class ExplorerView(ItemRequests):
+class ExplorerView(ItemViewModel):
     """The gallery of a run's images and videos (items): filters with counts, cards, a selection, saved views.
 
     The items are read and filtered in the background, so that a notebook stays usable. `wait` blocks until the items

@@ -33,7 +33,7 @@ from lightmeter.journal.reviews import (
 from lightmeter.journal.store import open_read_only
 from lightmeter.statistics.agreement import read_agreement
 from lightmeter.tables.query.duckdb_query import QuerySession, sql
-from lightmeter.ui.items.item_requests import ItemRequests, items_loop
+from lightmeter.ui.items.item_view_model import ItemViewModel, items_loop
 from lightmeter.ui.review.review_queue import Choice, DecisionFilter, Order, ReviewQueue, Show, read_queue
 from lightmeter.ui.view_model import error_text, request
 
@@ -57,7 +57,7 @@ Threshold = Annotated[float, Field(ge=0, le=1)]
 Which = Literal["above", "below"]
 
 
-class ReviewView(ItemRequests):
+class ReviewView(ItemViewModel):
     """Review of a run: a queue of items with NSFW ratings, about which a person decides keep, reject or unsure.
 
     Decisions are written to `reviews.sqlite` at once, and to the table `reviews` a second later. Several pages may

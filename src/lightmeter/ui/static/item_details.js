@@ -10,7 +10,7 @@ const showItemDetails = (() => {
   const COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c564b", "#7f7f7f"];
   const DASHES = ["", "9 4", "2 4", "12 3 2 3", "5 5", "1 6", "14 6", "6 2 1 2 1 2"];
   const KINDS = { face: "Faces", text: "Texts", brand: "Brands" };
-  const STRIP_FRAMES = 24; // as MAX_STRIP in item_requests.py
+  const STRIP_FRAMES = 24; // as MAX_STRIP in item_view_model.py
   const MANY_BOXES = 25;
   const STATUS_COLORS = {
     ok: "#2f9a5d", failed: "#d33f3f", skipped: "#8a8a8a", duplicate: "#3f7fd9", in_doubt: "#c9781e", over_budget: "#9458c4",

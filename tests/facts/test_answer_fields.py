@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.facts.wire_answer import WireAnswer, whole_credits
+from lightmeter.facts.answer_fields import AnswerFields, whole_credits
 
 FIELDS = ("status", "request_id", "response_uri", "error", "all", "credits_paid", "credits")
 json_values = st.recursive(
@@ -21,9 +21,9 @@ json_values = st.recursive(
 @given(st.dictionaries(st.sampled_from(FIELDS), json_values))
 def test_no_value_makes_a_field_unreadable(data):
     """Every property has a value for every JSON object."""
-    answer = WireAnswer(data)
-    for name in dir(WireAnswer):
-        if isinstance(getattr(WireAnswer, name), property):
+    answer = AnswerFields(data)
+    for name in dir(AnswerFields):
+        if isinstance(getattr(AnswerFields, name), property):
             getattr(answer, name)
 
 
@@ -33,7 +33,7 @@ def test_no_value_makes_a_field_unreadable(data):
 )
 def test_the_charge_is_a_number_or_a_number_in_a_string(value, charge, free):
     """A boolean is no charge, and only the number zero says that an answer was free."""
-    answer = WireAnswer({"credits_paid": value})
+    answer = AnswerFields({"credits_paid": value})
     assert (answer.credits_paid, answer.is_free) == (charge, free)
 
 
@@ -44,6 +44,6 @@ def test_credits_are_rounded_up():
 
 def test_the_request_id_may_stand_in_the_result_address():
     """The last path segment of `response_uri` is the id where the answer has no field for it."""
-    assert WireAnswer({"response_uri": "https://elsewhere/api/response/a%20b/"}).request_id == "a b"
-    assert WireAnswer({"request_id": 7}).request_id == "7"
-    assert WireAnswer({"request_id": True, "response_uri": "http://[broken"}).request_id is None
+    assert AnswerFields({"response_uri": "https://elsewhere/api/response/a%20b/"}).request_id == "a b"
+    assert AnswerFields({"request_id": 7}).request_id == "7"
+    assert AnswerFields({"request_id": True, "response_uri": "http://[broken"}).request_id is None

@@ -46,7 +46,7 @@ def _temp_folder_errors() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AssetPayload:
+class AssetContent:
     """Undecoded content of an image or video.
 
     Attributes:
@@ -63,13 +63,13 @@ class AssetPayload:
 
     @classmethod
     def from_bytes(cls, content: bytes, digest: bytes | None = None) -> Self:
-        """Return a payload that has the bytes `content`, for example an uploaded file.
+        """Return an object that has the bytes `content`, for example an uploaded file.
 
         `digest` is the SHA-256 of the content. If it is None, the SHA-256 is computed when it is needed.
         """
         return cls(content, len(content), content[:SNIFF_BYTES], digest)
 
-    def content(self) -> bytes:
+    def read(self) -> bytes:
         """Return the whole content of an image, from memory or from its file.
 
         Raises:
@@ -110,7 +110,7 @@ class AssetPayload:
             yield path
 
 
-class PayloadWriter:
+class AssetContentWriter:
     """Collects fetched content, which arrives in chunks of bytes.
 
     The content stays in memory up to `IN_MEMORY_BYTES`; larger content is written to a temporary file. The writer is a
@@ -133,13 +133,13 @@ class PayloadWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(OSError):  # a full disk: `add` or `payload` has reported it
+        with suppress(OSError):  # a full disk: `add` or `content` has reported it
             self._stack.close()
 
     def add(self, chunk: bytes) -> None:
         """Append a chunk of bytes to the content.
 
-        The last bytes may be written to the file only when `payload` is called.
+        The last bytes may be written to the file only when `content` is called.
 
         Raises:
             TempFolderError: the file cannot be written.
@@ -159,14 +159,14 @@ class PayloadWriter:
             with _temp_folder_errors():
                 self._file.write(chunk)
 
-    def payload(self) -> AssetPayload:
+    def content(self) -> AssetContent:
         """Return all content that was added. Call this method after the last `add`.
 
         Raises:
             TempFolderError: the file cannot be written.
         """
         if self._file is None or self._path is None:
-            return AssetPayload(bytes(self._buffer), self.size_bytes, self.head)
+            return AssetContent(bytes(self._buffer), self.size_bytes, self.head)
         with _temp_folder_errors():
             self._file.close()
-        return AssetPayload(self._path, self.size_bytes, self.head)
+        return AssetContent(self._path, self.size_bytes, self.head)

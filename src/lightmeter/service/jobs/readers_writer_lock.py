@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class SharedExclusiveLock:
+class ReadersWriterLock:
     """A fair readers-writer lock for the tasks of one event loop: either several tasks share it, or one has it alone.
 
     Attributes:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from lightmeter.service.jobs.shared_lock import SharedExclusiveLock
+from lightmeter.service.jobs.readers_writer_lock import ReadersWriterLock
 
 
 class Visits(RuleBasedStateMachine):
@@ -24,7 +24,7 @@ class Visits(RuleBasedStateMachine):
     @initialize()
     def open(self):
         """Create a free lock."""
-        self.lock = SharedExclusiveLock()
+        self.lock = ReadersWriterLock()
 
     def settle(self):
         """Run the loop until no task can continue."""
@@ -98,7 +98,7 @@ def test_a_shared_holder_waits_for_one_exclusive_holder_only(suspects):
     """A shared holder waits for at most one of several exclusive ones."""
 
     async def run():
-        lock, order = SharedExclusiveLock(), []
+        lock, order = ReadersWriterLock(), []
 
         async def alone(number):
             async with lock.exclusive():
@@ -121,7 +121,7 @@ def test_a_shared_holder_waits_for_one_exclusive_holder_only(suspects):
 
 async def test_a_waiter_that_times_out_is_removed():
     """A waiter that times out is removed, and the lock is free in the end."""
-    lock = SharedExclusiveLock()
+    lock = ReadersWriterLock()
     async with lock.exclusive():
         with suppress(TimeoutError):
             async with asyncio.timeout(0.01), lock.shared():

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from lightmeter.option_arguments import CheckArguments, ScaleOutOptions
 from lightmeter.options import make_options
-from lightmeter.prefect_integration.check_parameters import CheckParameters
+from lightmeter.prefect_integration.precheck_parameters import CheckParameters
 from lightmeter.scale_out.check_manifest import LOCAL, ScaleOut
 
 

@@ -1,4 +1,4 @@
-"""`ItemRequests`, the base class of view-models that send thumbnails, pictures and details of items to a page."""
+"""`ItemViewModel`, the base class of view-models that send thumbnails, pictures and details of items to a page."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def items_loop() -> BackgroundLoop:
     return BackgroundLoop("lightmeter-items")
 
 
-class ItemRequests(ViewModel):
+class ItemViewModel(ViewModel):
     """Answers a page's requests for the thumbnails, details and pictures of single items.
 
     A subclass implements `run_folder`. Details, pictures and strips (rows of small pictures of a video's frames) are

@@ -18,7 +18,7 @@ _MAX_CREDITS: Final = float(1 << 53)
 
 
 @dataclass(frozen=True, slots=True)
-class WireAnswer:
+class AnswerFields:
     """One JSON answer of the service; its properties are the fields that decide about money and rows.
 
     Attributes:
