@@ -289,7 +289,7 @@ def test_the_mode_says_which_limit_is_known(events):
 
 def test_a_reset_after_no_time_at_all():
     """A window whose rejections began and ended at the same time has a quota, and no division by zero."""
-    window = QuotaWindow(SendRecord(0, 0.0, 0, -1, 0), 0)
+    window = QuotaWindow(SendRecord(0, 0.0, 0, -1, 0, 16.0), 0)
     for number in (10, 20):
-        window.on_reset(SendRecord(number, float(number), 0, -1, 0), number - 1.0, number - 1.0)
+        window.on_reset(SendRecord(number, float(number), 0, -1, 0, 16.0), number - 1.0, number - 1.0)
     assert window.quota == 10

@@ -151,14 +151,16 @@ def test_a_fallen_limit_is_not_probed_for_the_burst_of_the_former_one():
     """The bucket size of a former limit is forgotten, so that probes are short again."""
     ceiling = RateEstimator(20.0, 0.0, None)
     _, now, number = first_step_s(ceiling, 0.0)
-    ceiling.on_rejected(now, SendRecord(number, now, 0, 1, 0), 1)
-    ceiling.on_rejected(now + 1, SendRecord(number + 1, now + 1, 1, -1, 0), 1)  # so it was a full bucket that paid
+    ceiling.on_rejected(now, SendRecord(number, now, 0, 1, 0, 16.0), 1)
+    ceiling.on_rejected(
+        now + 1, SendRecord(number + 1, now + 1, 1, -1, 0, 16.0), 1
+    )  # so it was a full bucket that paid
     learned_s, now, number = first_step_s(ceiling, now + 1, number + 1)
-    ceiling.on_rejected(now, SendRecord(number, now, 2, 0, 0), 1)
+    ceiling.on_rejected(now, SendRecord(number, now, 2, 0, 0, 16.0), 1)
     while ceiling.rate > 5:
         now, number = now + 1, number + 1
         ceiling.on_not_accepted()
-        ceiling.on_rejected(now, SendRecord(number, now, number, -1, 0), 1)
+        ceiling.on_rejected(now, SendRecord(number, now, number, -1, 0, 16.0), 1)
     fallen_s, _, _ = first_step_s(ceiling, now, number)
     assert fallen_s <= 1.1 * learned_s
 

@@ -164,7 +164,7 @@ class AdaptiveLimiter:
     def on_sent(self, now: float) -> SendRecord:
         """Count a request sent at `now`; return the record to pass to `on_answer`, `on_throttled` or `on_lost`."""
         step = -1 if self.rate_estimator is None else self.rate_estimator.probe_step
-        record = SendRecord(self._sent, now, self._episode, step, self._in_flight)
+        record = SendRecord(self._sent, now, self._episode, step, self._in_flight, self._start.rate)
         self._sent += 1
         self._start.on_sent()
         self._in_flight += 1
@@ -310,8 +310,7 @@ class AdaptiveLimiter:
         rate = since_found.rate_before(record) if since_found else 0.0
         rate = rate or (since_start.rate_before(record) if since_start else 0.0)
         accepted = since_found.accepted_before(record) if since_found else 0
-        tried = self._start.earlier_rate(now - record.sent_at)
-        self.rate_estimator = RateEstimator(first_rate(rate, accepted, tried), now, record)
+        self.rate_estimator = RateEstimator(first_rate(rate, accepted, record.start_rate), now, record)
         if since_start is not None:
             self.rate_estimator.start_window(since_start)
 

@@ -28,6 +28,7 @@ class SendRecord:
         episode: Number of rejections to which the limiter had reacted before the request was sent.
         probe_step: Step, from 0, of the test of higher rates during which the request was sent; -1 without a test.
         in_flight: How many requests were in flight before this one was sent.
+        start_rate: The requests per second that `StartRate` allowed when the request was sent.
     """
 
     number: int
@@ -35,6 +36,7 @@ class SendRecord:
     episode: int
     probe_step: int
     in_flight: int
+    start_rate: float
 
 
 class AcceptedCount:

@@ -36,7 +36,3 @@ class StartRate:
     def on_latency(self, latency_s: float) -> None:
         """Set how fast the rate grows from now on; `latency_s` is the mean seconds from a request to its answer."""
         self._doubling_s = min(_LONGEST_DOUBLING_S, max(_SHORTEST_DOUBLING_S, _DOUBLING_LATENCIES * latency_s))
-
-    def earlier_rate(self, age_s: float) -> float:
-        """Return the rate, in requests per second, that was allowed about `age_s` seconds ago."""
-        return self.rate / 2 ** (age_s / self._doubling_s)
