@@ -19,6 +19,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -89,6 +90,11 @@ def export_tables(
         raise TablesError(
             f"The tables cannot be written: {error}.",
             hint=f"Nothing that was answered is lost. Make room, or allow writing: lightmeter rebuild {out}",
+        ) from error
+    except BrokenProcessPool as error:
+        raise TablesError(
+            "The tables cannot be written: one of the processes that write them died.",
+            hint=f"Nothing that was answered is lost. If memory is short, free some. Then: lightmeter rebuild {out}",
         ) from error
     return {table: rows[table] for table in dataset.tables()}
 
