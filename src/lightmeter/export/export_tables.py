@@ -4,7 +4,8 @@ An output folder holds the journal of its newest run and, under `runs/`, the jou
 run are divided into *shards*: each shard is one Parquet file of every table. The last shard of a run can change. All
 other shards hold only *settled* submissions (answered requests whose charge is known), which no longer change. So an
 export during or after the run only adds new shards. All tables are written again from the start if runs share items or
-differ in their schemas, or if a file is broken or missing.
+differ in their schemas, if a file is broken or missing, or if the newest run asks a question (`--ask`) and has several
+shards, because a repeated question changes the credits of a settled item.
 
 The decisions of people (`reviews.sqlite`) become the table `reviews`, which is a single file.
 
