@@ -16,6 +16,7 @@ from lightmeter.journal.commands.submissions import add_retries, hold_and_send
 from lightmeter.journal.queries.answer_retries import RetryRow
 from lightmeter.journal.queries.pending_rows import AnswerRetry
 from lightmeter.journal.store import Journal, open_read_only
+from lightmeter.tables import Dataset
 from tests.ask.describer import AGAIN, QUESTION, Describer, good, serving
 
 BAD = '{"what": "x"}'
@@ -108,6 +109,20 @@ async def test_a_used_up_budget_keeps_the_first_error(asking, tmp_path):
         more = await lm.resume(tmp_path / "out", base_url=base_url, budget=8)
     assert set(by_number(more, "what").values()) == {"at last"}
     assert agrees(more, service).paid == 8
+
+
+async def test_credits_after_a_rebuild_include_questions_repeated_later(asking, tmp_path, monkeypatch):
+    """A question that is repeated after a rebuild by several processes adds to the credits of its row."""
+    for module in ("export_tables", "unexported_requests"):
+        monkeypatch.setattr(f"lightmeter.export.{module}.MIN_SHARD_REQUESTS", 2)
+    run, service, _ = await asking(says([BAD], [good(what="at last")]), rows=8, budget=10)
+    assert export_tables(run.folder, rewrite_all=True, processes=2)["assets"] == 8
+    assert len(Dataset(run.folder).parts("assets")) > 1
+    assert agrees(run, service).paid == 10
+    async with serving(service) as base_url:
+        more = await lm.resume(tmp_path / "out", base_url=base_url, budget=16)
+    assert agrees(more, service).paid == 16
+    assert sorted(by_number(more, "what").items()) == [(number, "at last") for number in range(8)]
 
 
 async def test_a_manifest_that_grew_keeps_second_answers_and_asks_those_that_were_not_asked(asking):

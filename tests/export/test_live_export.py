@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -13,6 +15,7 @@ import pytest
 import lightmeter as lm
 from lightmeter.api.run_result import Run
 from lightmeter.api.runs import stream_run
+from lightmeter.errors import TablesError
 from lightmeter.export import export_tables as module
 from lightmeter.export import live_export
 from lightmeter.export.export_tables import export_settled, export_tables
@@ -138,6 +141,27 @@ async def test_several_processes_write_what_one_writes(tmp_path, environment, sm
     assert resumed["tags"].total() == ROWS + 3
     export_tables(out, rewrite_all=True)
     assert {table: rows_of(out, table) for table in TABLES} == resumed
+
+
+def killed(shard) -> dict[str, int]:
+    """End this process in the middle of its work, as the kernel does when memory is short."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return {}
+
+
+async def test_a_killed_process_of_a_rebuild_is_told_and_leaves_the_tables(
+    tmp_path, environment, small_shards, monkeypatch
+):
+    """A rebuild one of whose processes is killed says how to go on, and the tables are those from before."""
+    out = (await run_in_steps(tmp_path, [100])).folder
+    before = {path: path.read_bytes() for path in (out / "tables").rglob("*.parquet")}
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "export_shard", killed)
+        with pytest.raises(TablesError, match="died") as caught:
+            export_tables(out, rewrite_all=True, processes=2)
+    assert f"lightmeter rebuild {out}" in caught.value.hint
+    assert {path: path.read_bytes() for path in (out / "tables").rglob("*.parquet")} == before
+    assert export_tables(out, rewrite_all=True, processes=2)["assets"] == ROWS + 3
 
 
 async def test_a_process_writes_tables_while_the_run_goes_on(tmp_path, environment, monkeypatch):

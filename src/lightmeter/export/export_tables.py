@@ -4,7 +4,8 @@ An output folder holds the journal of its newest run and, under `runs/`, the jou
 run are divided into *shards*: each shard is one Parquet file of every table. The last shard of a run can change. All
 other shards hold only *settled* submissions (answered requests whose charge is known), which no longer change. So an
 export during or after the run only adds new shards. All tables are written again from the start if runs share items or
-differ in their schemas, or if a file is broken or missing.
+differ in their schemas, if a file is broken or missing, or if the newest run asks a question (`--ask`) and has several
+shards, because a repeated question changes the credits of a settled item.
 
 The decisions of people (`reviews.sqlite`) become the table `reviews`, which is a single file.
 
@@ -19,6 +20,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -89,6 +91,11 @@ def export_tables(
         raise TablesError(
             f"The tables cannot be written: {error}.",
             hint=f"Nothing that was answered is lost. Make room, or allow writing: lightmeter rebuild {out}",
+        ) from error
+    except BrokenProcessPool as error:
+        raise TablesError(
+            "The tables cannot be written: one of the processes that write them died.",
+            hint=f"Nothing that was answered is lost. If memory is short, free some. Then: lightmeter rebuild {out}",
         ) from error
     return {table: rows[table] for table in dataset.tables()}
 

@@ -1,7 +1,8 @@
 """Finds the requests of a run that an export must still write, from the footers of the tables' Parquet files.
 
 A range of requests in one file is called a *shard*. A *final* shard holds only answered requests whose charge is known.
-They no longer change, so it is never written again.
+They no longer change, so it is never written again. If the run asks a question (`--ask`), no shard is final, because a
+repeated question changes the credits of an item.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ def unexported_range(dataset: Dataset, runs: Sequence[ExportRun]) -> SubmissionR
     """Return the range of the newest run's requests that an export must write to the tables in `dataset`.
 
     These are the requests that are in no final shard. A final shard is a Parquet file with at least
-    `MIN_SHARD_REQUESTS` requests, all answered and with a known charge, so that it need not be written again.
+    `MIN_SHARD_REQUESTS` requests, all answered and with a known charge, so that it need not be written again. A run
+    with a question (`--ask`) has no final shards.
 
     Return None if adding is not possible, so that all tables must be written again from the start. This is so if a file
     is broken, if a file of an older run is missing or does not match its journal, if a file holds rows of the newest
-    run and also of another run, or if the schemas of the runs differ. `runs` has all runs of the output folder, oldest
-    first.
+    run and also of another run, if the newest run asks a question and has several files of a table, or if the schemas
+    of the runs differ. `runs` has all runs of the output folder, oldest first.
     """
     headers = [run.header for run in runs]
     ask, types = headers[-1].options.ask, merge_extra_types(headers)
@@ -44,7 +46,7 @@ def unexported_range(dataset: Dataset, runs: Sequence[ExportRun]) -> SubmissionR
     except TablesError:  # a part is broken
         return None
     last_id = headers[-1].run_id
-    rest = _after_final_shards(parts["assets"].get(last_id, []))
+    rest = _after_final_shards(parts["assets"].get(last_id, [])) if ask is None else SubmissionRange()
     for table in tables:
         if not parts[table].keys() <= {header.run_id for header in headers}:
             return None

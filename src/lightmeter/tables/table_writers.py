@@ -8,20 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
 
 import pyarrow as pa
 
+from lightmeter.facts.fact_columns import FactRows
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.tables.arrow.fact_tables import fact_tables
 from lightmeter.tables.gc_control import pause_gc
 from lightmeter.tables.parts import PartWriter
-
-_BATCH_BYTES: Final = 2**21
-"""Answers are collected until they have this number of bytes in all, and are then converted to arrays together.
-
-That makes the fixed cost of an array small.
-"""
 
 
 @contextmanager
@@ -42,8 +36,7 @@ class TableWriters:
 
     def __init__(self, writers: Mapping[str, PartWriter]) -> None:
         self._writers = writers
-        self._flattener = Flattener()
-        self._answer_bytes = 0
+        self._flattener = Flattener(self._write_facts)
 
     def add_answer(self, raw: bytes, items: Sequence[ItemRef], context: AnswerContext) -> None:
         """Decode an answer about the manifest rows `items`, and add its entries (tags, errors, …) to the tables.
@@ -51,9 +44,6 @@ class TableWriters:
         `raw` is the JSON of the answer. `context` is what is known about its request; it is stored with the entries.
         """
         self._flattener.add_answer(raw, items, context)
-        self._answer_bytes += len(raw)
-        if self._answer_bytes >= _BATCH_BYTES:
-            self.flush_answers()
 
     def add_rows(self, table: str, rows: pa.Table) -> None:
         """Add rows to the Parquet file of a table."""
@@ -61,6 +51,8 @@ class TableWriters:
 
     def flush_answers(self) -> None:
         """Write the rows of the answers that were added but not yet written, because their batch was not full."""
-        self._answer_bytes = 0
-        for table, rows in fact_tables(self._flattener.take()).items():
+        self._write_facts(self._flattener.take())
+
+    def _write_facts(self, facts: FactRows) -> None:
+        for table, rows in fact_tables(facts).items():
             self.add_rows(table, rows)
