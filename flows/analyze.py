@@ -224,7 +224,9 @@ def _failed_state(run: Run, summary: RunSummary) -> State[Any] | None:
         return None
     name = next((name for status, name in _STATE_NAMES.items() if summary.counts[status]), STOPPED)
     left = [f"{rows} {status.replace('_', ' ')}" for status, rows in summary.counts.items() if rows]
-    return Failed(name=name, message=f"{summary.rows} rows: {', '.join(left)}. To do: {'; '.join(run.next_steps())}")
+    stopped = "" if run.stopped_by is None else f"Stopped: {error_text(run.stopped_by)} "
+    rows = f"{summary.rows} rows: {', '.join(left)}."
+    return Failed(name=name, message=f"{stopped}{rows} To do: {'; '.join(run.next_steps())}")
 
 
 async def _main(manifest: str, out: str) -> int:

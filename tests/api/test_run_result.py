@@ -7,12 +7,14 @@ import re
 import pytest
 from click.testing import CliRunner
 
+from lightmeter.api import run_result
 from lightmeter.cli.commands.status import status_command
 from lightmeter.journal.balance_proofs import SubmissionResolution, apply_resolutions, record_balance
 from lightmeter.journal.commands.plan_rows import PlannedRow, add_rows
 from lightmeter.journal.commands.submissions import acknowledge, hold_and_send, mark_uncertain, put_meta
 from lightmeter.journal.files import run_lock
 from lightmeter.journal.header import put_balance_meta
+from lightmeter.journal.queries.items import count_by_status
 from lightmeter.journal.store import Journal
 from lightmeter.journal.submission_states import Event
 from lightmeter.options import Options
@@ -151,3 +153,17 @@ def test_a_balance_of_before_the_last_requests_is_reported_as_such(run_with_requ
     assert "balance 9 (read before the last requests)" in status_text(folder)
     do(put_balance_meta({"balance_after": "9"}))
     assert "balance 9;" in status_text(folder)
+
+
+def test_rows_that_are_added_between_two_queries_are_no_damage(run_with_requests, monkeypatch):
+    """While `--stream` adds rows, status counts the rows of one moment."""
+    folder, do = run_with_requests
+
+    def count_after_a_change(db):
+        row = PlannedRow(9, "i9", "http://x/9", None, "http://x/9", "image", "{}", False, frames_low=1)  # noqa: FBT003 (positional, as the class has it)
+        do(add_rows([row]))
+        return count_by_status(db)
+
+    monkeypatch.setattr(run_result, "count_by_status", count_after_a_change)
+    summary = run_result.summarize(folder)
+    assert summary.rows == sum(summary.counts.values()) == 4

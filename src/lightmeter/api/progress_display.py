@@ -134,7 +134,7 @@ class ProgressDisplay:
     """Display of progress on standard error: a bar on a terminal, elsewhere a line of text every few seconds."""
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True)
+        self._console = Console(stderr=True, markup=False, emoji=False)
         self._bar: rich_progress.Progress | None = None
         self._printed_at_s = -_PLAIN_INTERVAL_S
         self._phase = ""
@@ -142,10 +142,10 @@ class ProgressDisplay:
         if self._console.is_terminal:
             self._bar = rich_progress.Progress(
                 rich_progress.SpinnerColumn(),
-                rich_progress.TextColumn("{task.description}"),
+                rich_progress.TextColumn("{task.description}", markup=False),
                 rich_progress.BarColumn(bar_width=30),
                 rich_progress.MofNCompleteColumn(),
-                rich_progress.TextColumn("{task.fields[details]}"),
+                rich_progress.TextColumn("{task.fields[details]}", markup=False),
                 rich_progress.TimeElapsedColumn(),
                 console=self._console,
                 transient=True,

@@ -106,7 +106,7 @@ def summarize(out: Path) -> RunSummary:
         JournalError: the folder holds no run, or the counts do not add up to its rows (the journal is damaged).
     """
     header = read_run_header(out)
-    with open_read_only(out) as db:
+    with open_read_only(out) as db, db:  # one transaction: `--stream` may add rows between two queries
         paid, held = credit_totals(db)
         summary = RunSummary(
             rows=count_rows(db),

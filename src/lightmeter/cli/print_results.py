@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import click
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from lightmeter.api.check import CheckReport
 from lightmeter.api.run_result import Run, RunSummary
@@ -34,55 +34,60 @@ def print_json(value: dict[str, Any]) -> None:
 def make_console(*, err: bool = False) -> Console:
     """Return a console on standard output or, if `err` is true, on standard error.
 
-    If this is not a terminal, lines are wrapped only after 240 characters (`_PLAIN_WIDTH`).
+    If this is not a terminal, lines are wrapped only after 240 characters (`_PLAIN_WIDTH`). The console does not
+    interpret texts: URLs and the errors of a service may hold what rich takes for markup, such as `[/b]`.
     """
-    console = Console(stderr=err, highlight=False)
+    console = Console(stderr=err, highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = _PLAIN_WIDTH
     return console
+
+
+def _print_styled(console: Console, style: str, start: str, rest: str, *, soft_wrap: bool | None = None) -> None:
+    """Print a line that begins with the text `start` in a style of rich, such as `bold`."""
+    console.print(Text.assemble((start, style), rest), soft_wrap=soft_wrap)
 
 
 def show_plan(plan: Plan, *, err: bool) -> None:
     """Print a plan to standard output, or to standard error if `err` is true."""
     console = make_console(err=err)
     where = plan.base_url or "the embedded service"
-    console.print(
-        f"[bold]{plan.manifest}[/]: {counted(plan.rows, 'row')} read, {plan.counts['pending']} to send to {where}"
-    )
+    rows = f": {counted(plan.rows, 'row')} read, {plan.counts['pending']} to send to {where}"
+    _print_styled(console, "bold", plan.manifest, rows)
     cap = f", budget {plan.options.budget} (hard cap)" if plan.options.budget is not None else ""
-    console.print(f"credits: [bold]{plan.credits}[/]{cap}")
+    console.print(Text.assemble("credits: ", (str(plan.credits), "bold"), cap))
     for sentence in plan.affordability_sentences:
         console.print(sentence)
     if plan.service.note is not None:
-        console.print(f"[yellow]note[/] {escape(plan.service.note)}", soft_wrap=True)
+        _print_styled(console, "yellow", "note", f" {plan.service.note}", soft_wrap=True)
     if plan.options.prices is not None:
         console.print(describe_own_prices(plan.options.prices))
     for sentence in (*plan.savings_sentences, *([plan.frame_savings.sentence] if plan.frame_savings else [])):
-        console.print(escape(sentence), soft_wrap=True)
+        console.print(sentence, soft_wrap=True)
     _show_reasons(console, plan.reasons)
     if plan.videos is not None and plan.videos.sentence is not None:
         console.print(plan.videos.sentence)
     for sentence in plan.advice:
-        console.print(f"  [dim]advice[/] {sentence}")
+        _print_styled(console, "dim", "  advice", f" {sentence}")
     for sentence in plan.needs_consent:
-        console.print(f"  [yellow]needs consent[/] {sentence}")
+        _print_styled(console, "yellow", "  needs consent", f" {sentence}")
 
 
 def show_check(report: CheckReport, *, err: bool) -> None:
     """Print a report on pre-checks to standard output, or to standard error if `err` is true."""
     console = make_console(err=err)
-    console.print(f"[bold]{escape(report.manifest)}[/]: {report.sentence}, {report.seconds:.1f} s", soft_wrap=True)
+    _print_styled(console, "bold", report.manifest, f": {report.sentence}, {report.seconds:.1f} s", soft_wrap=True)
     if report.findings:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for name in ("finding", "severity", "rows", "for example"):
             table.add_column(name, justify="right" if name == "rows" else "left", overflow="fold")
         for found in report.findings:
             example = f"{found.url}: {found.message}"
-            table.add_row(found.check, found.severity, str(found.rows), escape(example))
+            table.add_row(found.check, found.severity, str(found.rows), example)
         console.print(table)
     _show_reasons(console, report.reasons)
     if report.out is not None:
-        console.print(f"tables: {escape(str(report.out / 'tables'))}", soft_wrap=True)
+        console.print(f"tables: {report.out / 'tables'}", soft_wrap=True)
 
 
 def _show_reasons(console: Console, reasons: Sequence[ReasonCount]) -> None:
@@ -107,7 +112,7 @@ def show_summary(run: Run, *, err: bool = False) -> RunSummary:
     console = make_console(err=err)
     counts = ", ".join(f"{rows} {status}" for status, rows in summary.counts.items() if rows)
     more = "" if summary.planning_finished else "; planning is not finished"
-    console.print(f"[bold]{counted(summary.rows, 'row')}[/]: {counts or 'none'}{more}")
+    _print_styled(console, "bold", counted(summary.rows, "row"), f": {counts or 'none'}{more}")
     cap = f" of {summary.budget}" if summary.budget is not None else ""
     held = f", {summary.held} held" if summary.held else ""
     balance = "" if summary.balance_after is None else f"; balance {summary.balance_after}"
@@ -116,7 +121,7 @@ def show_summary(run: Run, *, err: bool = False) -> RunSummary:
         f"{summary.paid} credits paid{cap}{held}{balance}; {summary.requests} requests, {summary.seconds:.1f} s"
     )
     if summary.screen is not None:
-        console.print(escape(f"{summary.screen.outcome.sentence}. {summary.screen.sentence}"), soft_wrap=True)
+        console.print(f"{summary.screen.outcome.sentence}. {summary.screen.sentence}", soft_wrap=True)
     _show_reasons(console, run.reasons())
     tables = run.folder / "tables"
     if tables.exists():
@@ -124,12 +129,12 @@ def show_summary(run: Run, *, err: bool = False) -> RunSummary:
     if run.stopped_by is not None:
         hint = run.stopped_by.hint
         hint = "" if "lightmeter resume" in hint else f" {hint}"  # the next steps name this command with its options
-        console.print(f"[yellow]stopped:[/] {escape(f'{run.stopped_by}{hint}')}", soft_wrap=True)
+        _print_styled(console, "yellow", "stopped:", f" {run.stopped_by}{hint}", soft_wrap=True)
     undelivered = undelivered_alerts(read_run_header(run.folder).notes)
     if undelivered:
         more = f" ({len(undelivered) - 1} more: lightmeter statement {run.folder})" if len(undelivered) > 1 else ""
-        console.print(f"[yellow]warning:[/] {escape(undelivered[0] + more)}", soft_wrap=True)
+        _print_styled(console, "yellow", "warning:", f" {undelivered[0]}{more}", soft_wrap=True)
     for step in run.next_steps():
-        console.print(f"[yellow]next:[/] {escape(step)}", soft_wrap=True)
+        _print_styled(console, "yellow", "next:", f" {step}", soft_wrap=True)
     sys.stderr.flush()
     return summary
