@@ -34,6 +34,8 @@ def demo(request, command, environment, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         for name in ("LIGHTMETER_CACHE_DIR", "LIGHTMETER_SETTINGS"):
             patch.setenv(name, environment[name])
+        patch.setenv("LIGHTMETER_BASE_URL", "http://127.0.0.1:9")  # a configured service is not used
+        patch.setenv("LIGHTMETER_API_KEY", "key")
         patch.setattr(module, "_load_flow", lambda: analyze_here)
         ended = CliRunner().invoke(
             module.demo_command, ["--out", str(out), "--json"], standalone_mode=False, catch_exceptions=False

@@ -97,6 +97,14 @@ def _write_url_manifest(data: Path, base: str, target: Path) -> int:
     return len(rows)
 
 
+def _leave_out_settings() -> None:
+    """Let this process and those that it starts use the embedded service, whatever service the user has configured."""
+    os.environ["LIGHTMETER_CACHE_DIR"] = str(read_settings().cache_dir)  # the models stay there
+    os.environ["LIGHTMETER_SETTINGS"] = os.devnull
+    for name in ("LIGHTMETER_BASE_URL", "LIGHTMETER_API_KEY"):
+        os.environ.pop(name, None)
+
+
 def _load_flow() -> Any:
     """Import the Prefect flow from the file `flows/analyze.py`, which is outside the package, as a scheduler does."""
     home = read_settings().cache_dir / "prefect"
@@ -128,6 +136,7 @@ def demo_command(out: Path, as_json: bool) -> int:
     the service charges are play money.
     """
     _create_empty_folder(out)
+    _leave_out_settings()
     data = bundled_folder("data")
     with serve_folder(data) as base:
         manifest = out / "manifest.csv"
