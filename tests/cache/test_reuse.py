@@ -19,6 +19,7 @@ from lightmeter.journal.commands.plan_rows import CachedAnswer
 from lightmeter.journal.compression import compress
 from lightmeter.testing import tiny_jpeg
 from tests.engine.hostile import Hostile, gallery, listening
+from tests.manifest.test_tars import make_tar
 from tests.sweeps import sweep
 
 URLS = [f"http://pictures.example/{number}.jpg" for number in range(4)]
@@ -210,6 +211,20 @@ async def test_local_files_are_found_by_their_content(tmp_path):
     assert (plan.counts["pending"], plan.counts["ok"]) == (1, 1)
     unread = await lm.plan(rows, features="colors", precheck=False)
     assert unread.counts["pending"] == 2
+
+
+async def test_pictures_in_tars_are_found_by_their_content(plan_and_run, tmp_path):
+    """A picture in another tar uses the cached answer, unless its tar changed between the plan and the run."""
+    make_tar(tmp_path / "a.tar", {"0.jpg": tiny_jpeg(1), "1.jpg": tiny_jpeg(2)})
+    assert (await plan_and_run(tmp_path / "a.tar", precheck=True))[2] == 2
+    make_tar(tmp_path / "b.tar", {"2.jpg": tiny_jpeg(3), "3.jpg": tiny_jpeg(2)})
+    options = {"features": ["tags"], "backends": ["clarifai"], "base_url": plan_and_run.base_url}
+    plan = await lm.plan(tmp_path / "b.tar", **options)
+    assert (plan.counts["ok"], plan.counts["pending"]) == (1, 1)
+    make_tar(tmp_path / "b.tar", {"2.jpg": tiny_jpeg(4)})
+    assert (await lm.run(plan, tmp_path / "changed", consent=True)).summary().counts["ok"] == 2
+    make_tar(tmp_path / "b.tar", {"2.jpg": tiny_jpeg(3)})
+    assert (await lm.plan(tmp_path / "b.tar", **options)).counts["pending"] == 1
 
 
 async def test_an_unusable_folder_fails_the_plan(plan_and_run, answers_dir):
