@@ -256,7 +256,7 @@ async def test_a_journal_from_before_questions_is_migrated(asking, tmp_path):
     """A run with a journal of version 3 continues with this version."""
     await asking(says([good()]), rows=2, ask=None)
     db = apsw.Connection(str(tmp_path / "out" / "journal.sqlite"))
-    db.execute("DROP TABLE answer_retries")
+    db.execute("DROP TRIGGER video_status; DROP TABLE answer_retries")
     db.execute("DROP INDEX items_by_status")
     for column in ("send_order", "size_bytes", "perceptual_hash", "duplicate_distance"):
         db.execute(f"ALTER TABLE items DROP COLUMN {column}")

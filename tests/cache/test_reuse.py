@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
 
 import apsw
 import pytest
-from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +18,8 @@ from lightmeter.errors import PlanChanged, SettingsError
 from lightmeter.journal.commands.plan_rows import CachedAnswer
 from lightmeter.journal.compression import compress
 from lightmeter.testing import tiny_jpeg
-from tests.engine.hostile import Hostile, listening, served
+from tests.engine.hostile import Hostile, gallery, listening
+from tests.manifest.test_tars import make_tar
 from tests.sweeps import sweep
 
 URLS = [f"http://pictures.example/{number}.jpg" for number in range(4)]
@@ -171,21 +170,6 @@ async def test_a_plan_file_uses_its_cached_answers_or_is_refused(plan_and_run, t
         lm.load_plan(path)
 
 
-@asynccontextmanager
-async def gallery(pictures: dict[str, bytes]):
-    """Serve pictures that may change over HTTP, each with an entity tag."""
-
-    async def show(request: web.Request) -> web.Response:
-        content = pictures[request.path]
-        marks = {"ETag": f'"{hash(content)}"', "Content-Length": str(len(content))}
-        return web.Response(body=content, content_type="image/jpeg", headers=marks)
-
-    app = web.Application()
-    app.router.add_get("/{name}", show)
-    async with served(app) as base_url:
-        yield base_url
-
-
 async def test_a_picture_that_changed_is_paid_for(plan_and_run):
     """If a pre-check sees another picture under a URL, the row is paid for."""
     pictures = {"/a.jpg": tiny_jpeg(1), "/b.jpg": tiny_jpeg(2)}
@@ -195,6 +179,24 @@ async def test_a_picture_that_changed_is_paid_for(plan_and_run):
         pictures["/b.jpg"] = tiny_jpeg(3)
         plan, _, posts = await plan_and_run(urls, precheck=True)
     assert (plan.counts["ok"], posts) == (1, 1)
+
+
+async def test_a_broken_transfer_keeps_the_cached_answer_of_the_same_picture(plan_and_run):
+    """If a transfer breaks off in the pre-check, size and entity tag say whether the cached answer is reused."""
+    pictures = {"/a.jpg": tiny_jpeg(1), "/b.jpg": tiny_jpeg(2)}
+    broken: set[str] = set()
+    async with gallery(pictures, broken) as base:
+        urls = [base + path for path in pictures]
+        await plan_and_run(urls, precheck=True)
+        broken.update(pictures)
+        plan, _, posts = await plan_and_run(urls, precheck=True)
+        assert (plan.counts["ok"], posts) == (2, 0)
+        pictures["/b.jpg"] = tiny_jpeg(3)
+        plan, _, posts = await plan_and_run(urls, precheck=True)
+        assert (plan.counts["ok"], posts) == (1, 1)
+        pictures["/b.jpg"] = tiny_jpeg(4)
+        plan, _, posts = await plan_and_run(urls, precheck=True)
+        assert (plan.counts["ok"], posts) == (1, 1)
 
 
 async def test_local_files_are_found_by_their_content(tmp_path):
@@ -209,6 +211,20 @@ async def test_local_files_are_found_by_their_content(tmp_path):
     assert (plan.counts["pending"], plan.counts["ok"]) == (1, 1)
     unread = await lm.plan(rows, features="colors", precheck=False)
     assert unread.counts["pending"] == 2
+
+
+async def test_pictures_in_tars_are_found_by_their_content(plan_and_run, tmp_path):
+    """A picture in another tar uses the cached answer, unless its tar changed between the plan and the run."""
+    make_tar(tmp_path / "a.tar", {"0.jpg": tiny_jpeg(1), "1.jpg": tiny_jpeg(2)})
+    assert (await plan_and_run(tmp_path / "a.tar", precheck=True))[2] == 2
+    make_tar(tmp_path / "b.tar", {"2.jpg": tiny_jpeg(3), "3.jpg": tiny_jpeg(2)})
+    options = {"features": ["tags"], "backends": ["clarifai"], "base_url": plan_and_run.base_url}
+    plan = await lm.plan(tmp_path / "b.tar", **options)
+    assert (plan.counts["ok"], plan.counts["pending"]) == (1, 1)
+    make_tar(tmp_path / "b.tar", {"2.jpg": tiny_jpeg(4)})
+    assert (await lm.run(plan, tmp_path / "changed", consent=True)).summary().counts["ok"] == 2
+    make_tar(tmp_path / "b.tar", {"2.jpg": tiny_jpeg(3)})
+    assert (await lm.plan(tmp_path / "b.tar", **options)).counts["pending"] == 1
 
 
 async def test_an_unusable_folder_fails_the_plan(plan_and_run, answers_dir):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -172,3 +172,30 @@ async def served(app: web.Application) -> AsyncIterator[str]:
     finally:
         await runner.cleanup()
         await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def gallery(pictures: Mapping[str, bytes], broken: Collection[str] = ()) -> AsyncIterator[str]:
+    """Serve pictures over HTTP, each with an entity tag, and yield the base URL.
+
+    Args:
+        pictures: Path → content; it may change meanwhile.
+        broken: Paths of the pictures whose transfer breaks off; it may change meanwhile.
+    """
+
+    async def show(request: web.Request) -> web.StreamResponse:
+        content = pictures[request.path]
+        marks = {"ETag": f'"{hash(content)}"', "Content-Length": str(len(content)), "Content-Type": "image/jpeg"}
+        if request.path not in broken:
+            return web.Response(body=content, headers=marks)
+        response = web.StreamResponse(headers=marks)
+        await response.prepare(request)
+        await response.write(content[:500])
+        await asyncio.sleep(0.05)  # a client that sees the break before it reads has no content
+        request.transport.close()
+        return response
+
+    app = web.Application()
+    app.router.add_get("/{name}", show)
+    async with served(app) as base_url:
+        yield base_url

@@ -14,8 +14,9 @@ from lightmeter import sqlite
 from lightmeter.api.runs import stream_run
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.header import archived_runs
+from lightmeter.testing import tiny_jpeg
 from tests.e2e.kills.processes import settings_of_the_test
-from tests.engine.hostile import Hostile, listening
+from tests.engine.hostile import Hostile, gallery, listening
 from tests.sweeps import sweep
 
 OPTIONS = {"features": ["tags"], "backends": ["clarifai"], "precheck": False}
@@ -86,6 +87,20 @@ async def test_a_row_with_another_url_is_paid_and_a_gone_row_is_marked(night, se
     run = await night([("1", *urls("a2")), ("2", *urls("b"))])
     assert len(service.charged) == 3
     assert assets(run) == {"a2": ("ok", "cached"), "b": ("ok", "cached")}
+
+
+async def test_a_picture_that_changed_is_paid_although_its_transfer_breaks_off(night, service):
+    """If the pre-check reads a part of a picture, its size and entity tag say whether the row keeps its answer."""
+    pictures = {"/a.jpg": tiny_jpeg(1), "/b.jpg": tiny_jpeg(2)}
+    broken: set[str] = set()
+    async with gallery(pictures, broken) as base:
+        for night_number, content in enumerate([tiny_jpeg(2), tiny_jpeg(3), tiny_jpeg(4)]):
+            pictures["/b.jpg"] = content
+            rows = [(f"{night_number}{path[1]}", base + path) for path in pictures]
+            run = await night(rows, precheck=True)
+            broken.update(pictures)
+        assert [Path(url).name for url in service.charged] == ["a.jpg", "b.jpg", "b.jpg", "b.jpg"]
+        assert run.summary().counts["ok"] == 2
 
 
 async def test_rows_over_budget_are_carried_over(night, service):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import apsw
 import pytest
 
@@ -71,6 +73,33 @@ def test_the_status_of_a_video_is_that_of_its_least_answered_frame(journal, tmp_
     for frame in (0, 5):
         journal.submit(fail_row(frame_seq(1, frame), "refused", "no")).result()
     assert status() == ("failed", "refused", "Frame 0: no")
+
+
+def steps_to_stop_and_go_on(folder, frames: int) -> int:
+    """Count the hundreds of SQLite instructions that mark all frames of one video as over budget and pending again."""
+    folder.mkdir()
+    chosen = tuple(PlannedFrame(frame, frame, float(frame)) for frame in range(frames))
+    video = PlannedRow(0, "v", "v", "/v", "/v", "video", "{}", own_id=True, frames_low=1, frames_high=1, frames=chosen)
+    count = itertools.count()
+
+    def counted(db) -> int:
+        db.set_progress_handler(lambda: next(count) < 0, 100)
+        try:
+            mark_over_budget("budget", 0, 0)(db)
+            clear_over_budget(0, 0)(db)
+        finally:
+            db.set_progress_handler(None)
+        return next(count)
+
+    with Journal(folder) as journal:
+        journal.submit(add_rows([video])).result()
+        return journal.submit(counted).result()
+
+
+def test_the_work_on_the_frames_of_a_video_is_in_proportion_to_their_number(tmp_path):
+    """Ten times as many frames of one video take at most twenty times as many steps, not a hundred times."""
+    few, many = (steps_to_stop_and_go_on(tmp_path / str(frames), frames) for frames in (200, 2000))
+    assert many < 20 * few
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 512])

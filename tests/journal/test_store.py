@@ -134,7 +134,8 @@ def test_an_older_journal_is_migrated(tmp_path):
     older = apsw.Connection(str(journal_path(tmp_path)))
     older.execute("DROP TABLE proofs; DROP TABLE readings; DROP TABLE earlier; DROP TABLE reused")
     older.execute("ALTER TABLE submissions DROP COLUMN said")
-    older.execute("DROP INDEX items_by_status; CREATE INDEX items_by_status ON items (status, seq)")
+    older.execute("DROP TRIGGER video_status; DROP INDEX items_by_status")
+    older.execute("CREATE INDEX items_by_status ON items (status, seq)")
     for column in ("send_order", "size_bytes", "perceptual_hash", "duplicate_distance"):
         older.execute(f"ALTER TABLE items DROP COLUMN {column}")
     older.pragma("user_version", 1)

@@ -11,10 +11,11 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby, islice
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import orjson
 
@@ -33,6 +34,7 @@ from lightmeter.journal.compression import decompress
 from lightmeter.journal.queries.items import AssetMarks, pending_asset_marks
 from lightmeter.journal.queries.submissions import SettledAsset, settled_assets
 from lightmeter.journal.store import Journal, open_read_only
+from lightmeter.manifest.tar_members import content_sha256
 from lightmeter.options import REQUEST_OPTIONS, Options
 from lightmeter.settings import Settings
 
@@ -41,6 +43,12 @@ DAY_S: Final = 86_400.0
 
 CHUNK: Final = 512
 """Maximum number of rows or answers that are written in one commit."""
+
+_READERS: Final = 8
+"""Number of threads that read files, which may be in tars of a remote store."""
+
+_AssetWithPath: TypeAlias = tuple[str | None, CachedAsset]
+"""An image or video, with the `path` of its item: a local file or a file in a tar; None for a URL."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -178,7 +186,7 @@ def cache_answers(out: Path, run_id: str, options: Options, settings: Settings, 
             scanned = ((transition_id, _to_cached(list(rows), options.ask)) for transition_id, rows in answers)
             total = 0
             while chunk := list(islice(scanned, CHUNK)):
-                cacheable = [answer for _, answer in chunk if answer is not None]
+                cacheable = _without_changed_files([answer for _, answer in chunk if answer is not None])
                 cache.store(digest, cacheable, run_id, chunk[-1][0])
                 total += len(cacheable)
             return total
@@ -187,11 +195,11 @@ def cache_answers(out: Path, run_id: str, options: Options, settings: Settings, 
         return 0
 
 
-def _to_cached(rows: Sequence[SettledAsset], ask: Ask | None) -> tuple[CachedAnswer, list[CachedAsset]] | None:
+def _to_cached(rows: Sequence[SettledAsset], ask: Ask | None) -> tuple[CachedAnswer, list[_AssetWithPath]] | None:
     """Return the answer to one request, with the images and videos in it, in the form in which it is cached.
 
-    Return None if the answer has errors, or if no image or video in it can be cached. Images and videos without a valid
-    answer to the user's question are left out, and so are changed local files.
+    Return None if the answer has errors. Images and videos without a valid answer to the user's question are left out,
+    and so are local files without a known hash.
 
     Args:
         rows: The images and videos of the request.
@@ -203,13 +211,12 @@ def _to_cached(rows: Sequence[SettledAsset], ask: Ask | None) -> tuple[CachedAns
         return None
     answer = None if ask is None else decode_answer_lenient(raw)
     assets = [
-        CachedAsset(_asset(row.marks), row.asset, row.name)
+        (row.marks.path, CachedAsset(_asset(row.marks), row.asset, row.name))
         for row in rows
-        if _is_unchanged(row.marks)
+        if (row.marks.path is None or row.marks.content_sha256 is not None)
         and (ask is None or answer is None or all_descriptions_valid(ask, answer, row.asset))
     ]
-    cached = CachedAnswer(hashlib.sha256(raw).hexdigest(), request_id, answered_at, compressed)
-    return (cached, assets) if assets else None
+    return CachedAnswer(hashlib.sha256(raw).hexdigest(), request_id, answered_at, compressed), assets
 
 
 def has_errors(raw: bytes) -> bool:
@@ -218,22 +225,30 @@ def has_errors(raw: bytes) -> bool:
     return not results or bool(results.get("errors"))
 
 
-def _is_unchanged(marks: AssetMarks) -> bool:
-    """Whether a local file still has the content that was planned, so that the answer about it may be cached.
+def _without_changed_files(
+    answers: Sequence[tuple[CachedAnswer, list[_AssetWithPath]]],
+) -> list[tuple[CachedAnswer, list[CachedAsset]]]:
+    """Return answers without those images and videos whose local file no longer has the content that was planned.
 
-    Return true for a URL, and false for a file without a known hash. `marks` has the path of the file (None for a URL)
-    and the hash of the planned content.
+    Answers of which nothing is left are left out. Each file is read once, also if many frames of one video were sent.
     """
-    if marks.path is None:
-        return True
-    if marks.content_sha256 is None:
-        return False
+    paths = list({path for _, assets in answers for path, _ in assets if path is not None})
+    with ThreadPoolExecutor(_READERS) as pool:
+        hashes = dict(zip(paths, pool.map(_file_hash, paths), strict=True))
+
+    def is_unchanged(path: str | None, asset: CachedAsset) -> bool:
+        planned, _, _ = (asset.fingerprint.content_sha256 or "").partition("#")  # a frame: its video's hash and "#…"
+        return path is None or hashes[path] == planned
+
+    remaining = [(answer, [asset for path, asset in assets if is_unchanged(path, asset)]) for answer, assets in answers]
+    return [(answer, assets) for answer, assets in remaining if assets]
+
+
+def _file_hash(path: str) -> str | None:
     try:
-        with Path(marks.path).open("rb") as file:
-            video_or_image, _, _ = marks.content_sha256.partition("#")  # of a frame: the hash of its video and "#…"
-            return hashlib.file_digest(file, "sha256").hexdigest() == video_or_image
+        return content_sha256(path)
     except OSError:
-        return False
+        return None
 
 
 def _asset(marks: AssetMarks) -> AssetFingerprint:

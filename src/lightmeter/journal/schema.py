@@ -88,7 +88,12 @@ DROP INDEX IF EXISTS items_by_status;
 CREATE INDEX items_by_status ON items (status, {SEND_ORDER});
 
 -- The status of a video whose frames are sent in its place: that of the frame that is furthest from being answered.
-CREATE TRIGGER IF NOT EXISTS video_status AFTER UPDATE OF status ON items WHEN NEW.seq >= {FIRST_FRAME_SEQ} BEGIN
+-- A pending video with a pending frame stays as it is: the index finds such a frame, and the others are not read.
+CREATE TRIGGER IF NOT EXISTS video_status AFTER UPDATE OF status ON items WHEN NEW.seq >= {FIRST_FRAME_SEQ} AND NOT (
+    (SELECT status FROM items WHERE seq = {ROW_OF.format("NEW.seq")}) = 'pending' AND EXISTS (
+        SELECT 1 FROM items WHERE status = 'pending' AND seq {FRAME_SEQS.format(ROW_OF.format("NEW.seq"))}
+        AND {SEND_ORDER} = coalesce(NEW.send_order, {ROW_OF.format("NEW.seq")})))
+BEGIN
     UPDATE items SET (status, reason, error) = (
         SELECT f.status, f.reason, 'Frame ' || {FRAME_OF.format("f.seq")} || ': ' || f.error FROM items f
         WHERE f.seq {FRAME_SEQS.format(ROW_OF.format("NEW.seq"))}

@@ -9,6 +9,7 @@ that are not in a tar begin with `/`.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import io
 import os
 import re
@@ -32,7 +33,7 @@ TAR_ERRORS: Final = (tarfile.TarError, OSError, ValueError, ArithmeticError, Loo
 """All exceptions that `tarfile` raises for damaged tars, and those that Arrow raises for remote files."""
 
 _READ_AHEAD_BYTES: Final = 256 * 1024
-_COPY_BYTES: Final = 1024 * 1024
+_CHUNK_BYTES: Final = 1024 * 1024
 _REFERENCE: Final = re.compile(r"tar:(\d+):([^#]+)#/(.+)", re.DOTALL)
 
 
@@ -102,26 +103,37 @@ class TarMember:
         Raises:
             OSError: the tar cannot be read, is cut off, or no longer has the member at `offset`; or `target` exists.
         """
+        with target.open("xb") as file:
+            for chunk in self.read():
+                file.write(chunk)
+
+    def read(self) -> Iterator[bytes]:
+        """Yield the member's content in chunks of bytes.
+
+        Raises:
+            OSError: the tar cannot be read, is cut off, or no longer has the member at `offset`.
+        """
         try:
             with open_archive(self.archive) as (stream, _):
                 stream.seek(self.offset)
                 with tarfile.TarFile(fileobj=stream, encoding="utf-8") as tar:
-                    self._copy(tar, target)
+                    yield from self._read(tar)
         except OSError:
             raise
         except TAR_ERRORS as error:
             raise OSError(EIO, f"the tar {self.archive} is damaged: {error}") from error
 
-    def _copy(self, tar: tarfile.TarFile, target: Path) -> None:
+    def _read(self, tar: tarfile.TarFile) -> Iterator[bytes]:
         member: Any = tar.firstmember  # type: ignore[attr-defined]  # known to Python, not to its stubs
         content = tar.extractfile(member) if member is not None and member.name == self.name else None
         if content is None:
             raise OSError(EIO, f"the tar {self.archive} has changed: plan again")
-        with content, target.open("xb") as file:
-            copied = 0
-            while chunk := content.read(_COPY_BYTES):
-                copied += file.write(chunk)
-        if copied != member.size:
+        with content:
+            size_bytes = 0
+            while chunk := content.read(_CHUNK_BYTES):
+                size_bytes += len(chunk)
+                yield chunk
+        if size_bytes != member.size:
             raise OSError(EIO, f"the tar {self.archive} is cut off in this file")
 
 
@@ -142,6 +154,22 @@ async def local_file(path: str) -> AsyncIterator[Path]:
         copy = folder.path / PurePosixPath(member.name).name
         await asyncio.to_thread(member.copy_to, copy)
         yield copy
+
+
+def content_sha256(path: str) -> str:
+    """Return the SHA-256, in hexadecimal, of the file that the field `path` of an item names.
+
+    Raises:
+        OSError: the file, or the member of the tar, cannot be read.
+    """
+    member = TarMember.from_path(path)
+    if member is None:
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    for chunk in member.read():
+        digest.update(chunk)
+    return digest.hexdigest()
 
 
 def size_and_mtime(path: str) -> tuple[object, ...]:

@@ -17,6 +17,7 @@ from lightmeter import sqlite
 from lightmeter.journal.compression import decompress
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.frame_rows import FIRST_FRAME_SEQ, FRAMES_PER_ROW, HAS_FRAMES
+from lightmeter.journal.queries.items import REACH_FACTS
 from lightmeter.journal.queries.latest_runs import add_credits
 from lightmeter.journal.submission_states import HOLDING, State
 
@@ -40,8 +41,6 @@ They are still to be sent, or local back ends rejected them (`--screen`).
 _LAST_ROW: Final = f"(SELECT coalesce(max(seq), -1) FROM main.items WHERE seq < {FIRST_FRAME_SEQ})"  # noqa: S608
 """SQL: number of the last row of the new manifest. Rows of video frames have larger numbers and do not count."""
 
-_REACH: Final = "findings {0} ON {0}.seq = {1}.seq AND {0}.name = 'reach'"
-
 _WITHOUT_VIDEOS: Final = f"""
 DELETE FROM temp.same WHERE EXISTS (
     SELECT 1 FROM main.items n WHERE n.seq = same.seq AND {HAS_FRAMES.format("n", "main.")});
@@ -57,7 +56,7 @@ SELECT n.seq, o.seq AS old_seq FROM main.items n
 JOIN old.items o ON o.content_sha256 = n.content_sha256 AND o.frames_low > 0 WHERE {_UNPAID}
 UNION
 SELECT n.seq, o.seq FROM main.items n JOIN old.items o ON o.identity = n.identity AND o.frames_low > 0
-LEFT JOIN main.{_REACH.format("f", "n")} LEFT JOIN old.{_REACH.format("g", "o")}
+LEFT JOIN main.{REACH_FACTS.format("f", "n")} LEFT JOIN old.{REACH_FACTS.format("g", "o")}
 WHERE {_UNPAID} AND coalesce(n.content_sha256 = o.content_sha256,
     coalesce(f.facts ->> '$.size_bytes' = g.facts ->> '$.size_bytes', 1)
     AND coalesce(f.facts ->> '$.etag' = g.facts ->> '$.etag', 1));

@@ -11,9 +11,15 @@ from lightmeter.journal.frame_rows import IS_ROW, IS_SENT
 
 STATUSES: Final = ("ok", "failed", "skipped", "duplicate", "in_doubt", "over_budget", "pending")
 
+REACH_FACTS: Final = "findings {0} ON {0}.seq = {1}.seq AND {0}.name = 'reach' AND {0}.facts <> '{{}}'"
+"""SQL: joins row `{1}` of `items` with the finding `{0}` that states what the server says about its URL: size and ETag.
+
+A row has at most one. A second finding `reach`, without facts, says that the transfer broke off.
+"""
+
 _PENDING_MARKS: Final = f"""
 SELECT items.seq, items.identity, items.path, items.content_sha256, f.facts
-FROM items LEFT JOIN findings f ON f.seq = items.seq AND f.name = 'reach'
+FROM items LEFT JOIN {REACH_FACTS.format("f", "items")}
 WHERE items.status = 'pending' AND {IS_SENT} ORDER BY items.seq
 """  # noqa: S608 (constant expressions)
 
@@ -40,7 +46,7 @@ class AssetMarks(NamedTuple):
         identity: URL in canonical form, or path of a local file; None if unknown.
         path: Absolute path of a local file; None for a URL.
         content_sha256: Hash of the content, in hexadecimal; None if it was not computed.
-        reach_facts: JSON from the pre-check `reach`: size and entity tag at the server; None without that check.
+        reach_facts: JSON from the pre-check `reach`: size and entity tag at the server; None if there was no response.
     """
 
     identity: str | None

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from lightmeter import sqlite
 from lightmeter.journal.compression import decompress
 from lightmeter.journal.queries.answer_retries import retried_row
-from lightmeter.journal.queries.items import AssetMarks
+from lightmeter.journal.queries.items import REACH_FACTS, AssetMarks
 from lightmeter.journal.queries.pending_rows import PendingRow
 from lightmeter.journal.submission_states import State
 
@@ -155,13 +155,13 @@ class SettledAsset(NamedTuple):
     marks: AssetMarks
 
 
-_SETTLED_ASSETS: Final = """
+_SETTLED_ASSETS: Final = f"""
 SELECT t.rowid, s.request_id, s.answered_at, a.raw, i.asset, i.name, i.identity, i.path, i.content_sha256, f.facts
 FROM transitions t JOIN submissions s USING (submission_id) JOIN answers a USING (submission_id)
      JOIN items i ON i.submission_id = s.submission_id AND i.status = 'ok' AND i.asset IS NOT NULL
-     LEFT JOIN findings f ON f.seq = i.seq AND f.name = 'reach'
+     LEFT JOIN {REACH_FACTS.format("f", "i")}
 WHERE t.event = 'settle' AND t.rowid > ? ORDER BY t.rowid
-"""
+"""  # noqa: S608 (a constant expression)
 
 
 def settled_assets(db: sqlite.Connection, after: int) -> Iterator[SettledAsset]:
