@@ -232,6 +232,21 @@ async def test_history_is_removed_and_what_was_paid_stays(night, service, tmp_pa
     assert run.summary().counts["ok"] == 6
 
 
+async def test_a_row_returns_for_free_only_if_the_removed_run_asked_the_same(night, service, tmp_path, monkeypatch):
+    """A run that asked for less stays whole: its rows keep their features, and are paid when they return."""
+    monkeypatch.setenv("LIGHTMETER_KEEP_RUNS", "1")
+    more = {"features": ["tags", "colors"], "backends": ["googlevision"]}
+    first = await night(urls("x", "c"), backends=["googlevision"])
+    for number in range(4):
+        run = await night(urls("c", number), **more)
+    assert len(archived_runs(tmp_path / "out")) == 2
+    gone = {row["url"]: (row["run_id"], row["features"]) for row in run.table("assets").to_pylist()}
+    assert gone[urls("x")[0]] == (first.header.run_id, ["tags"])
+    run = await night(urls("x", "c", 0), **more)
+    assert sorted(service.charged) == sorted(urls("x", "c", "c", 0, 1, 2, 3, "x"))
+    assert run.summary().counts["ok"] == 3
+
+
 async def test_the_budget_of_the_key_counts_a_request_in_doubt_once(night, service, monkeypatch):
     """A request that moved from night to night holds its credits once, also after its first run was removed."""
     monkeypatch.setenv("LIGHTMETER_KEEP_RUNS", "1")
