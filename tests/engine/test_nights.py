@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +15,9 @@ from lightmeter import sqlite
 from lightmeter.api.runs import stream_run
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.header import archived_runs
+from lightmeter.media.image import load_rgb
+from lightmeter.testing import tiny_jpeg, tiny_video
+from tests.conftest import DATA
 from tests.e2e.kills.processes import settings_of_the_test
 from tests.engine.hostile import Hostile, listening
 from tests.sweeps import sweep
@@ -247,6 +251,55 @@ async def test_a_row_returns_for_free_only_if_the_removed_run_asked_the_same(nig
     assert run.summary().counts["ok"] == 3
 
 
+async def test_a_removed_run_leaves_each_duplicate_its_own_facts(night, service, monkeypatch):
+    """A duplicate that is gone keeps the facts of its picture though its original has another one, and is not paid."""
+    monkeypatch.setenv("LIGHTMETER_KEEP_RUNS", "1")
+    await night([("a", *urls("A")), ("b", *urls("A")), ("c", *urls("C")), ("d", *urls("C"))])
+    for number in range(3):
+        run = await night([("a", *urls("Z")), ("e", *urls(number))])
+    sources = run.sql("SELECT item_id, source FROM tags ORDER BY item_id")
+    facts = dict(zip(sources["item_id"], sources["source"], strict=True))
+    assert facts == dict(zip("abcde", urls("Z", "A", "C", "C", 2), strict=True))
+    assert run.sql("SELECT item_id FROM assets WHERE duplicate_of = 'c'")["item_id"].tolist() == ["d"]
+    assert run.sql("SELECT sum(credits) AS n FROM assets")["n"][0] == 6
+    run = await night([("b", *urls("A")), ("c", *urls("C"))])
+    assert assets(run)["A"] == ("ok", "cached")
+    assert len(service.charged) == 6
+
+
+async def test_a_removed_run_leaves_a_duplicate_the_charged_failure_of_its_original(night, service, monkeypatch):
+    """A duplicate whose original failed for credits gets no facts of the original's next picture, and is not paid."""
+    monkeypatch.setenv("LIGHTMETER_KEEP_RUNS", "1")
+    service.script = lambda _, body: f"raw {_CHARGED_FAILURE}" if "A.jpg" in str(body) else "answer"
+    await night([("a", *urls("A")), ("b", *urls("A"))], batch_size=1)
+    for number in range(3):
+        run = await night([("a", *urls("Z")), ("e", *urls(number))], batch_size=1)
+    assert set(run.tags["item_id"]) == {"a", "e"}
+    run = await night([("b", *urls("A"))])
+    assert assets(run)["A"][0] == "failed"
+    assert len(service.charged) == 5
+
+
+async def test_a_removed_run_leaves_a_copy_of_a_video_its_frames(night, service, tmp_path, monkeypatch):
+    """A copy of a video whose frames were sent keeps their facts though the video was replaced, and is not paid."""
+    monkeypatch.setenv("LIGHTMETER_KEEP_RUNS", "1")
+    scenes = [load_rgb((DATA / "media" / f"{name}.jpg").read_bytes())[:256, :256] for name in ("koala", "coffee")]
+    video, copy = tiny_video(tmp_path / "1.avi", frames=scenes, fps=1), tmp_path / "2.avi"
+    shutil.copy(video, copy)
+    rows = [("a", str(video)), ("b", str(copy))]
+    options = {"precheck": True, "video": "frames", "max_frames": 60, "url_column": "url"}
+    first = await night(rows, **options)
+    assert first.summary().counts["duplicate"] == 1
+    tiny_video(video, frames=scenes[:1], fps=1)
+    for number in range(3):
+        run = await night([rows[0], (str(number), str(_picture(tmp_path, number)))], **options)
+    frames = run.sql("SELECT item_id, frame FROM tags WHERE frame IS NOT NULL ORDER BY ALL").to_numpy().tolist()
+    assert frames == [["a", 0], ["b", 0], ["b", 1]]
+    paid = len(service.charged)
+    run = await night(rows[1:], **options)
+    assert (len(service.charged), run.summary().counts["ok"]) == (paid, 1)
+
+
 async def test_the_budget_of_the_key_counts_a_request_in_doubt_once(night, service, monkeypatch):
     """A request that moved from night to night holds its credits once, also after its first run was removed."""
     monkeypatch.setenv("LIGHTMETER_KEEP_RUNS", "1")
@@ -275,3 +328,9 @@ async def test_a_night_that_was_killed_while_it_started_starts_again(night, serv
 
 def _killed(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+def _picture(folder: Path, seed: int) -> Path:
+    path = folder / f"{seed}.jpg"
+    path.write_bytes(tiny_jpeg(seed))
+    return path
