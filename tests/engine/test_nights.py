@@ -15,7 +15,9 @@ from lightmeter import sqlite
 from lightmeter.api.runs import stream_run
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.header import archived_runs
+from lightmeter.journal.store import open_read_only
 from lightmeter.media.image import load_rgb
+from lightmeter.run_session.session import prepare_run_journal
 from lightmeter.testing import tiny_jpeg, tiny_video
 from tests.conftest import DATA
 from tests.e2e.kills.processes import settings_of_the_test
@@ -300,6 +302,28 @@ async def test_a_removed_run_leaves_a_copy_of_a_video_its_frames(night, service,
     assert (len(service.charged), run.summary().counts["ok"]) == (paid, 1)
 
 
+async def test_two_requests_for_one_url_stay_with_their_rows(service, tmp_path):
+    """With `--duplicates off`, the next night collects each accepted request for the row that it was sent for."""
+    options = {**OPTIONS, "base_url": service.base_url, "batch_size": 1, "duplicates": "off"}
+    service.script, service.polls_until_done = (lambda number, _: "answer" if number == 1 else "ack"), 10**9
+    rows = [{"id": name, "url": url} for name, url in zip("zabc", urls("Z", "A", "A", "A"), strict=True)]
+    stop = asyncio.Event()
+    async for _ in stream_run(await lm.plan(rows[:3], **options), tmp_path / "out", consent=True, stop=stop):
+        if len(service.jobs) == 2:
+            stop.set()
+    sent = _open_requests(tmp_path / "out")
+    prepare_run_journal(await lm.plan(rows[::-1], **options), tmp_path / "out")  # as if a signal ended the collection
+    assert _open_requests(tmp_path / "out") == sent
+    assert set(sent) == {"a", "b"}
+    for job in service.jobs.values():
+        job["left"] = 1
+    service.script = lambda *_: "answer"
+    run = await lm.resume(tmp_path / "out")
+    paid = run.sql("SELECT item_id, credits FROM assets")
+    assert dict(zip(paid["item_id"], paid["credits"], strict=True)) == dict.fromkeys("abcz", 1)
+    assert (set(run.tags["item_id"]), sorted(service.charged)) == (set("abcz"), urls("A", "A", "A", "Z"))
+
+
 async def test_the_budget_of_the_key_counts_a_request_in_doubt_once(night, service, monkeypatch):
     """A request that moved from night to night holds its credits once, also after its first run was removed."""
     monkeypatch.setenv("LIGHTMETER_KEEP_RUNS", "1")
@@ -334,3 +358,10 @@ def _picture(folder: Path, seed: int) -> Path:
     path = folder / f"{seed}.jpg"
     path.write_bytes(tiny_jpeg(seed))
     return path
+
+
+def _open_requests(out: Path) -> dict[str, str]:
+    """Return item id → id of the accepted request that the row waits for."""
+    with open_read_only(out) as db:
+        query = "SELECT item_id, request_id FROM items JOIN submissions USING (submission_id) WHERE state = 'acked'"
+        return dict(db.execute(query))

@@ -153,6 +153,9 @@ FROM temp.found f JOIN old.items o ON o.seq = f.old_seq WHERE f.seq = items.seq
 """
 """SQL: gives the rows in `found` the status and result that they had in the earlier run."""
 
+_SENDABLE: Final = f"n.frames_low > 0 AND {_UNPAID}"
+"""SQL: condition for rows of the next run that have no result and are neither duplicates nor bad rows."""
+
 _MOVE_OPEN: Final = (
     f"INSERT INTO main.submissions SELECT * FROM old.submissions WHERE state IN {_MOVABLE_STATES_SQL}",  # noqa: S608
     """
@@ -161,16 +164,27 @@ ORDER BY t.rowid
 """,
     "INSERT INTO main.answers SELECT a.* FROM old.answers a JOIN main.submissions USING (submission_id)",
     "UPDATE main.money SET held = held + (SELECT coalesce(sum(hold), 0) FROM main.submissions)",
+    f"""
+INSERT INTO temp.found SELECT n.seq, o.seq FROM old.items o JOIN main.submissions USING (submission_id)
+JOIN main.items n ON n.item_id = o.item_id AND n.identity = o.identity WHERE {_SENDABLE}
+""",  # noqa: S608
+    f"""
+INSERT INTO temp.found
+WITH sent AS (
+    SELECT o.seq, o.identity, row_number() OVER (PARTITION BY o.identity ORDER BY o.seq) AS place
+    FROM old.items o JOIN main.submissions USING (submission_id) WHERE o.seq NOT IN (SELECT old_seq FROM temp.found))
+SELECT r.seq, sent.seq FROM sent JOIN (
+    SELECT n.seq, n.identity, row_number() OVER (PARTITION BY n.identity ORDER BY n.seq) AS place FROM main.items n
+    WHERE {_SENDABLE} AND n.seq NOT IN (SELECT seq FROM temp.found) AND n.identity IN (SELECT identity FROM sent)
+) r USING (identity, place)
+""",  # noqa: S608
     """
 UPDATE main.items SET submission_id = o.submission_id, status = o.status, reason = o.reason, error = o.error
-FROM old.items o JOIN main.submissions s USING (submission_id)
-WHERE o.identity = items.identity AND items.frames_low > 0
-      AND (items.status = 'pending' OR items.reason = 'screened')
+FROM temp.found f JOIN old.items o ON o.seq = f.old_seq WHERE f.seq = items.seq
 """,
     f"""
 INSERT INTO main.gone SELECT {_LAST_ROW} + row_number() OVER (ORDER BY o.seq)
-FROM old.items o JOIN main.submissions s USING (submission_id)
-WHERE NOT EXISTS (SELECT 1 FROM main.items n WHERE n.submission_id = o.submission_id AND n.identity = o.identity)
+FROM old.items o JOIN main.submissions USING (submission_id) WHERE o.seq NOT IN (SELECT old_seq FROM temp.found)
 """,  # noqa: S608
     f"""
 INSERT INTO main.items (seq, item_id, url, path, identity, kind, extra, status, reason, error, frames_low, frames_high,
@@ -180,13 +194,14 @@ SELECT {_LAST_ROW} + row_number() OVER (ORDER BY o.seq),
            format('%s#request %d.%d', o.item_id, o.submission_id, o.seq), o.item_id),
        o.url, o.path, o.identity, o.kind, o.extra, o.status, o.reason, o.error, o.frames_low, o.frames_high,
        o.width, o.height, o.duration_s, o.content_sha256, o.size_bytes, o.perceptual_hash, o.submission_id
-FROM old.items o JOIN main.submissions s USING (submission_id)
-WHERE NOT EXISTS (SELECT 1 FROM main.items n WHERE n.submission_id = o.submission_id AND n.identity = o.identity)
+FROM old.items o JOIN main.submissions USING (submission_id) WHERE o.seq NOT IN (SELECT old_seq FROM temp.found)
 """,  # noqa: S608
 )
 """SQL: copies open requests, and links them to the rows of the next run.
 
-If the new manifest lacks a row of such a request, the row is appended to `items` and listed in `gone`.
+Each row of a request is paired with one row of the same URL or path: with the row of the same id, or else with the next
+one in the order of the manifest. If the new manifest lacks such a row, the row is appended to `items` and listed in
+`gone`.
 """
 
 _FORGET_OPEN: Final = (
