@@ -122,7 +122,8 @@ class Settings(BaseSettings):
         ge=1,
         description=(
             "Number of earlier runs of an output folder whose journals are kept whole. Of the journals of older runs, "
-            "only the credits of each item are kept, and the rows that later manifests lack, with their answers."
+            "only the credits of each item are kept, and the rows that later manifests lack, with their answers. A run "
+            "whose next run has other options for its requests, such as other features, is always kept whole."
         ),
     )
     state_dir: Path = Field(

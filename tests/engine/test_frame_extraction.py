@@ -282,8 +282,9 @@ async def test_a_video_at_a_url_is_downloaded_and_its_frames_are_sent(run_frames
 
 
 @pytest.mark.sweep
-async def test_a_frame_in_doubt_moves_to_the_next_run(run_frames, tmp_path, video):
+async def test_a_frame_in_doubt_moves_to_the_next_run(run_frames, tmp_path, video, monkeypatch):
     """A changed manifest keeps the doubt about a frame, and its hold, whether it has the video or not."""
+    monkeypatch.setenv("LIGHTMETER_KEEP_RUNS", "1")
     hostile = Hostile(lambda _, body: "charge and drop" if body.get("file_name") == "row0-frame2.jpg" else "fine")
     other = tmp_path / "other.jpg"
     other.write_bytes(tiny_jpeg(2))
@@ -294,6 +295,8 @@ async def test_a_frame_in_doubt_moves_to_the_next_run(run_frames, tmp_path, vide
         assert len(hostile.charged) == 5
         assert (_video(run)["status"], run.summary().held) == ("in_doubt", 1)
         run, _, _ = await run_frames(hostile, paths=[other], base_url=base_url)
+        run, _, _ = await run_frames(hostile, paths=[tmp_path / "picture.jpg"], base_url=base_url)
+        assert [frame for frame, _ in _facts(run)] == [-1, -1, 0, 5]
     assert len(hostile.charged) == 5
     assert (run.summary().counts["in_doubt"], run.summary().held, run.summary().rows) == (1, 1, 2)
     latest = {row["item_id"]: row["status"] for row in run.table("assets").to_pylist()}

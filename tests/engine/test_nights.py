@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +15,11 @@ from lightmeter import sqlite
 from lightmeter.api.runs import stream_run
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.header import archived_runs
-from lightmeter.testing import tiny_jpeg
+from lightmeter.journal.store import open_read_only
+from lightmeter.media.image import load_rgb
+from lightmeter.run_session.session import prepare_run_journal
+from lightmeter.testing import tiny_jpeg, tiny_video
+from tests.conftest import DATA
 from tests.e2e.kills.processes import settings_of_the_test
 from tests.engine.hostile import Hostile, gallery, listening
 from tests.sweeps import sweep
@@ -247,6 +252,92 @@ async def test_history_is_removed_and_what_was_paid_stays(night, service, tmp_pa
     assert run.summary().counts["ok"] == 6
 
 
+async def test_a_row_returns_for_free_only_if_the_removed_run_asked_the_same(night, service, tmp_path, monkeypatch):
+    """A run that asked for less stays whole: its rows keep their features, and are paid when they return."""
+    monkeypatch.setenv("LIGHTMETER_KEEP_RUNS", "1")
+    more = {"features": ["tags", "colors"], "backends": ["googlevision"]}
+    first = await night(urls("x", "c"), backends=["googlevision"])
+    for number in range(4):
+        run = await night(urls("c", number), **more)
+    assert len(archived_runs(tmp_path / "out")) == 2
+    gone = {row["url"]: (row["run_id"], row["features"]) for row in run.table("assets").to_pylist()}
+    assert gone[urls("x")[0]] == (first.header.run_id, ["tags"])
+    run = await night(urls("x", "c", 0), **more)
+    assert sorted(service.charged) == sorted(urls("x", "c", "c", 0, 1, 2, 3, "x"))
+    assert run.summary().counts["ok"] == 3
+
+
+async def test_a_removed_run_leaves_each_duplicate_its_own_facts(night, service, monkeypatch):
+    """A duplicate that is gone keeps the facts of its picture though its original has another one, and is not paid."""
+    monkeypatch.setenv("LIGHTMETER_KEEP_RUNS", "1")
+    await night([("a", *urls("A")), ("b", *urls("A")), ("c", *urls("C")), ("d", *urls("C"))])
+    for number in range(3):
+        run = await night([("a", *urls("Z")), ("e", *urls(number))])
+    sources = run.sql("SELECT item_id, source FROM tags ORDER BY item_id")
+    facts = dict(zip(sources["item_id"], sources["source"], strict=True))
+    assert facts == dict(zip("abcde", urls("Z", "A", "C", "C", 2), strict=True))
+    assert run.sql("SELECT item_id FROM assets WHERE duplicate_of = 'c'")["item_id"].tolist() == ["d"]
+    assert run.sql("SELECT sum(credits) AS n FROM assets")["n"][0] == 6
+    run = await night([("b", *urls("A")), ("c", *urls("C"))])
+    assert assets(run)["A"] == ("ok", "cached")
+    assert len(service.charged) == 6
+
+
+async def test_a_removed_run_leaves_a_duplicate_the_charged_failure_of_its_original(night, service, monkeypatch):
+    """A duplicate whose original failed for credits gets no facts of the original's next picture, and is not paid."""
+    monkeypatch.setenv("LIGHTMETER_KEEP_RUNS", "1")
+    service.script = lambda _, body: f"raw {_CHARGED_FAILURE}" if "A.jpg" in str(body) else "answer"
+    await night([("a", *urls("A")), ("b", *urls("A"))], batch_size=1)
+    for number in range(3):
+        run = await night([("a", *urls("Z")), ("e", *urls(number))], batch_size=1)
+    assert set(run.tags["item_id"]) == {"a", "e"}
+    run = await night([("b", *urls("A"))])
+    assert assets(run)["A"][0] == "failed"
+    assert len(service.charged) == 5
+
+
+async def test_a_removed_run_leaves_a_copy_of_a_video_its_frames(night, service, tmp_path, monkeypatch):
+    """A copy of a video whose frames were sent keeps their facts though the video was replaced, and is not paid."""
+    monkeypatch.setenv("LIGHTMETER_KEEP_RUNS", "1")
+    scenes = [load_rgb((DATA / "media" / f"{name}.jpg").read_bytes())[:256, :256] for name in ("koala", "coffee")]
+    video, copy = tiny_video(tmp_path / "1.avi", frames=scenes, fps=1), tmp_path / "2.avi"
+    shutil.copy(video, copy)
+    rows = [("a", str(video)), ("b", str(copy))]
+    options = {"precheck": True, "video": "frames", "max_frames": 60, "url_column": "url"}
+    first = await night(rows, **options)
+    assert first.summary().counts["duplicate"] == 1
+    tiny_video(video, frames=scenes[:1], fps=1)
+    for number in range(3):
+        run = await night([rows[0], (str(number), str(_picture(tmp_path, number)))], **options)
+    frames = run.sql("SELECT item_id, frame FROM tags WHERE frame IS NOT NULL ORDER BY ALL").to_numpy().tolist()
+    assert frames == [["a", 0], ["b", 0], ["b", 1]]
+    paid = len(service.charged)
+    run = await night(rows[1:], **options)
+    assert (len(service.charged), run.summary().counts["ok"]) == (paid, 1)
+
+
+async def test_two_requests_for_one_url_stay_with_their_rows(service, tmp_path):
+    """With `--duplicates off`, the next night collects each accepted request for the row that it was sent for."""
+    options = {**OPTIONS, "base_url": service.base_url, "batch_size": 1, "duplicates": "off"}
+    service.script, service.polls_until_done = (lambda number, _: "answer" if number == 1 else "ack"), 10**9
+    rows = [{"id": name, "url": url} for name, url in zip("zabc", urls("Z", "A", "A", "A"), strict=True)]
+    stop = asyncio.Event()
+    async for _ in stream_run(await lm.plan(rows[:3], **options), tmp_path / "out", consent=True, stop=stop):
+        if len(service.jobs) == 2:
+            stop.set()
+    sent = _open_requests(tmp_path / "out")
+    prepare_run_journal(await lm.plan(rows[::-1], **options), tmp_path / "out")  # as if a signal ended the collection
+    assert _open_requests(tmp_path / "out") == sent
+    assert set(sent) == {"a", "b"}
+    for job in service.jobs.values():
+        job["left"] = 1
+    service.script = lambda *_: "answer"
+    run = await lm.resume(tmp_path / "out")
+    paid = run.sql("SELECT item_id, credits FROM assets")
+    assert dict(zip(paid["item_id"], paid["credits"], strict=True)) == dict.fromkeys("abcz", 1)
+    assert (set(run.tags["item_id"]), sorted(service.charged)) == (set("abcz"), urls("A", "A", "A", "Z"))
+
+
 async def test_the_budget_of_the_key_counts_a_request_in_doubt_once(night, service, monkeypatch):
     """A request that moved from night to night holds its credits once, also after its first run was removed."""
     monkeypatch.setenv("LIGHTMETER_KEEP_RUNS", "1")
@@ -275,3 +366,16 @@ async def test_a_night_that_was_killed_while_it_started_starts_again(night, serv
 
 def _killed(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+def _picture(folder: Path, seed: int) -> Path:
+    path = folder / f"{seed}.jpg"
+    path.write_bytes(tiny_jpeg(seed))
+    return path
+
+
+def _open_requests(out: Path) -> dict[str, str]:
+    """Return item id → id of the accepted request that the row waits for."""
+    with open_read_only(out) as db:
+        query = "SELECT item_id, request_id FROM items JOIN submissions USING (submission_id) WHERE state = 'acked'"
+        return dict(db.execute(query))

@@ -116,6 +116,32 @@ async def test_another_order_in_the_next_night_pays_for_nothing(folder):
     assert exact.summary().paid == 1
 
 
+async def test_a_removed_run_leaves_a_near_duplicate_its_facts(folder, monkeypatch):
+    """A near-duplicate that is gone keeps its facts; they answer it again with `near` only, as before the removal."""
+    monkeypatch.setenv("LIGHTMETER_KEEP_RUNS", "1")
+    names = [folder / name for name in ("1-coffee.jpg", "2-poor.jpg", "6-blank.jpg")]
+    out = folder.parent / "out"
+    await lm.run(await lm.plan(names[:2], duplicates="near", **COLORS), out)
+    names[0].write_bytes((MEDIA / "koala.jpg").read_bytes())
+    for rest in ([names[0]], [names[0], names[2]], names[2:]):
+        run = await lm.run(await lm.plan(rest, duplicates="near", **COLORS), out)
+    colors = run.sql("SELECT url, count(*) AS n FROM colors GROUP BY url")
+    assert {Path(url).name for url in colors["url"]} == {path.name for path in names}
+    (poor,) = (row for row in run.table("assets").to_pylist() if "poor" in row["url"])
+    assert (poor["status"], poor["reason"], poor["duplicate_of"], poor["duplicate_distance"]) == (
+        "ok",
+        "gone",
+        None,
+        None,
+    )
+    paid = {}
+    for duplicates in ("near", "exact"):
+        shutil.copytree(out, folder.parent / duplicates)
+        plan = await lm.plan([names[1]], duplicates=duplicates, **COLORS)
+        paid[duplicates] = (await lm.run(plan, folder.parent / duplicates)).summary().paid
+    assert paid == {"near": 0, "exact": 1}
+
+
 async def test_a_plan_that_was_stopped_finds_the_same_near_duplicates(folder, monkeypatch):
     """Cached checks have what the search needs: the files are not read again, and the duplicates are the same."""
     expected = rows(await lm.plan(folder, duplicates="near", **COLORS))

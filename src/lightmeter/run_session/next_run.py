@@ -3,7 +3,7 @@
 First the next journal is written beside the present one. Then the present one is copied to `runs/<its run id>/`. After
 that, the next journal takes the place of the present one. So the folder always has a journal with every request, even
 if the process is killed. At last, the oldest runs in `runs/` are removed if they are more than the user's settings
-allow.
+allow. A run stays if the next newer run cannot take its rows, because it has other options.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from lightmeter import sqlite
 from lightmeter.clock import SystemClock
@@ -42,7 +42,7 @@ from lightmeter.journal.header import (
 )
 from lightmeter.journal.queries.submissions import last_submission_id
 from lightmeter.journal.store import open_read_only
-from lightmeter.options import REQUEST_OPTIONS
+from lightmeter.options import REQUEST_OPTIONS, Options
 from lightmeter.planning.plan import Plan, plan_from_journal
 from lightmeter.settings import Settings
 from lightmeter.tempdirs import temp_dir_unless_error
@@ -172,20 +172,29 @@ def comparable_runs(plan: Plan, out: Path) -> Iterator[Path]:
 
 
 def _is_comparable(plan: Plan, header: RunHeader, meta: dict[str, str]) -> bool:
-    embedded = meta.get(EMBEDDED_KEY)
-    if embedded is None and (header.options.base_url or "pace" in meta):  # an older version wrote the journal
-        embedded = "0"
-    same_service = embedded is None or embedded == str(int(plan.base_url is None))
-    return same_service and all(
-        getattr(header.options, name) == getattr(plan.options, name) for name in REQUEST_OPTIONS
-    )
+    embedded = _uses_embedded_service(header, meta)
+    same_service = embedded is None or embedded == (plan.base_url is None)
+    return same_service and _request_options(header.options) == _request_options(plan.options)
+
+
+def _uses_embedded_service(header: RunHeader, meta: dict[str, str]) -> bool | None:
+    """Return whether a run uses the embedded service; None if its journal, of an older version, does not say."""
+    if EMBEDDED_KEY in meta:
+        return meta[EMBEDDED_KEY] == "1"
+    return False if header.options.base_url or "pace" in meta else None
+
+
+def _request_options(options: Options) -> list[Any]:
+    return [getattr(options, name) for name in REQUEST_OPTIONS]
 
 
 def remove_old_runs(out: Path, keep: int, newest: Path | None = None) -> None:
     """Remove the archived runs of an output folder, except the newest `keep` ones.
 
     The newest run stays even if `keep` is 0. Before a run is removed, the next newer run receives the rows that only
-    the removed run has, and the credits that each row cost.
+    the removed run has, and the credits that each row cost. Their answers then count as answers of that newer run. So
+    a run also stays if the next newer one has other values of `REQUEST_OPTIONS`, or if only one of the two uses the
+    embedded service.
 
     Args:
         out: The output folder; archived runs are in its subfolder `runs`.
@@ -196,8 +205,18 @@ def remove_old_runs(out: Path, keep: int, newest: Path | None = None) -> None:
     for path in {path.parent for path in out.glob("runs/*/journal.sqlite")} - {*archived}:
         shutil.rmtree(path)  # a process was killed before it had removed this run
     for folder, later in islice(pairwise(archived), max(0, len(archived) - keep)):
+        if _request_values(folder) != _request_values(later):
+            continue
         old, header = read_run_header(folder), read_run_header(later)
         types = json.dumps(merge_extra_types([old, header]))
         with closing(sqlite.connect(journal_path(later), create=False)) as db:
             fold_run(db, folder, put_meta({"extra_types": types, FOLDED: old.run_id}))
         shutil.rmtree(folder)
+
+
+def _request_values(folder: Path) -> tuple[bool | None, list[Any]]:
+    """Return what a run asked for: whether it uses the embedded service (None: unknown), and its `REQUEST_OPTIONS`."""
+    with open_read_only(folder) as db:
+        meta = get_meta(db)
+    header = read_run_header(folder)
+    return _uses_embedded_service(header, meta), _request_options(header.options)

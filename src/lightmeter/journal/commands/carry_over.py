@@ -16,7 +16,7 @@ from typing import Any, Final
 from lightmeter import sqlite
 from lightmeter.journal.compression import decompress
 from lightmeter.journal.files import journal_path
-from lightmeter.journal.frame_rows import FIRST_FRAME_SEQ, FRAMES_PER_ROW, HAS_FRAMES
+from lightmeter.journal.frame_rows import FIRST_FRAME_SEQ, FRAME_OF, FRAME_SEQS, FRAMES_PER_ROW, HAS_FRAMES
 from lightmeter.journal.queries.items import REACH_FACTS
 from lightmeter.journal.queries.latest_runs import add_credits
 from lightmeter.journal.submission_states import HOLDING, State
@@ -152,6 +152,9 @@ FROM temp.found f JOIN old.items o ON o.seq = f.old_seq WHERE f.seq = items.seq
 """
 """SQL: gives the rows in `found` the status and result that they had in the earlier run."""
 
+_SENDABLE: Final = f"n.frames_low > 0 AND {_UNPAID}"
+"""SQL: condition for rows of the next run that have no result and are neither duplicates nor bad rows."""
+
 _MOVE_OPEN: Final = (
     f"INSERT INTO main.submissions SELECT * FROM old.submissions WHERE state IN {_MOVABLE_STATES_SQL}",  # noqa: S608
     """
@@ -160,16 +163,27 @@ ORDER BY t.rowid
 """,
     "INSERT INTO main.answers SELECT a.* FROM old.answers a JOIN main.submissions USING (submission_id)",
     "UPDATE main.money SET held = held + (SELECT coalesce(sum(hold), 0) FROM main.submissions)",
+    f"""
+INSERT INTO temp.found SELECT n.seq, o.seq FROM old.items o JOIN main.submissions USING (submission_id)
+JOIN main.items n ON n.item_id = o.item_id AND n.identity = o.identity WHERE {_SENDABLE}
+""",  # noqa: S608
+    f"""
+INSERT INTO temp.found
+WITH sent AS (
+    SELECT o.seq, o.identity, row_number() OVER (PARTITION BY o.identity ORDER BY o.seq) AS place
+    FROM old.items o JOIN main.submissions USING (submission_id) WHERE o.seq NOT IN (SELECT old_seq FROM temp.found))
+SELECT r.seq, sent.seq FROM sent JOIN (
+    SELECT n.seq, n.identity, row_number() OVER (PARTITION BY n.identity ORDER BY n.seq) AS place FROM main.items n
+    WHERE {_SENDABLE} AND n.seq NOT IN (SELECT seq FROM temp.found) AND n.identity IN (SELECT identity FROM sent)
+) r USING (identity, place)
+""",  # noqa: S608
     """
 UPDATE main.items SET submission_id = o.submission_id, status = o.status, reason = o.reason, error = o.error
-FROM old.items o JOIN main.submissions s USING (submission_id)
-WHERE o.identity = items.identity AND items.frames_low > 0
-      AND (items.status = 'pending' OR items.reason = 'screened')
+FROM temp.found f JOIN old.items o ON o.seq = f.old_seq WHERE f.seq = items.seq
 """,
     f"""
 INSERT INTO main.gone SELECT {_LAST_ROW} + row_number() OVER (ORDER BY o.seq)
-FROM old.items o JOIN main.submissions s USING (submission_id)
-WHERE NOT EXISTS (SELECT 1 FROM main.items n WHERE n.submission_id = o.submission_id AND n.identity = o.identity)
+FROM old.items o JOIN main.submissions USING (submission_id) WHERE o.seq NOT IN (SELECT old_seq FROM temp.found)
 """,  # noqa: S608
     f"""
 INSERT INTO main.items (seq, item_id, url, path, identity, kind, extra, status, reason, error, frames_low, frames_high,
@@ -179,13 +193,14 @@ SELECT {_LAST_ROW} + row_number() OVER (ORDER BY o.seq),
            format('%s#request %d.%d', o.item_id, o.submission_id, o.seq), o.item_id),
        o.url, o.path, o.identity, o.kind, o.extra, o.status, o.reason, o.error, o.frames_low, o.frames_high,
        o.width, o.height, o.duration_s, o.content_sha256, o.size_bytes, o.perceptual_hash, o.submission_id
-FROM old.items o JOIN main.submissions s USING (submission_id)
-WHERE NOT EXISTS (SELECT 1 FROM main.items n WHERE n.submission_id = o.submission_id AND n.identity = o.identity)
+FROM old.items o JOIN main.submissions USING (submission_id) WHERE o.seq NOT IN (SELECT old_seq FROM temp.found)
 """,  # noqa: S608
 )
 """SQL: copies open requests, and links them to the rows of the next run.
 
-If the new manifest lacks a row of such a request, the row is appended to `items` and listed in `gone`.
+Each row of a request is paired with one row of the same URL or path: with the row of the same id, or else with the next
+one in the order of the manifest. If the new manifest lacks such a row, the row is appended to `items` and listed in
+`gone`.
 """
 
 _FORGET_OPEN: Final = (
@@ -205,25 +220,54 @@ _FORGET_OPEN: Final = (
     ),
 )
 
+_FOLDED: Final = f"""
+CREATE TEMP TABLE folded (
+    seq INTEGER PRIMARY KEY, item_id TEXT NOT NULL UNIQUE, own_seq INTEGER NOT NULL, old_seq INTEGER NOT NULL
+);
+INSERT INTO temp.folded SELECT o.seq + {_LAST_ROW} + 1, o.item_id, o.seq, coalesce(p.seq, o.seq)
+FROM old.items o LEFT JOIN main.items n ON n.item_id = o.duplicate_of
+LEFT JOIN old.items p ON p.item_id = n.item_id
+     AND (p.status = 'ok' OR n.identity IS NOT p.identity OR n.content_sha256 IS NOT p.content_sha256)
+WHERE o.seq < {FIRST_FRAME_SEQ} AND o.item_id NOT IN (SELECT item_id FROM main.items);
+INSERT OR IGNORE INTO temp.folded
+SELECT {FIRST_FRAME_SEQ} + v.seq * {FRAMES_PER_ROW} + {FRAME_OF.format("o.seq")},
+       iif(v.own_seq = v.old_seq, o.item_id, format('%s#frame %d', v.item_id, {FRAME_OF.format("o.seq")})), o.seq, o.seq
+FROM temp.folded v JOIN old.items o ON o.seq {FRAME_SEQS.format("v.old_seq")};
+DELETE FROM temp.folded WHERE item_id IN (SELECT item_id FROM main.items);
+INSERT INTO temp.found SELECT seq, old_seq FROM temp.folded;
+"""  # noqa: S608
+"""SQL: creates the table `folded`: the rows of the older run that the next newer run lacks, and their video frames.
+
+Each row gets a number (`seq`) and an id in the newer run. `own_seq` is its number in the older run, and `old_seq` the
+number of the row there whose result it gets. The two differ for a duplicate if the newer run has a row with the id of
+its original: that row may have another image or video, or no result. The duplicate then gets the original's result
+as its own. It remains a duplicate only if the original had no answer and is still the same image or video. Frames whose
+request moved to the newer run are there already, as rows of their own.
+"""
+
 _FOLD: Final = (
-    f"""
-INSERT INTO temp.found SELECT o.seq + ({_LAST_ROW} + 1) * iif(o.seq < {FIRST_FRAME_SEQ}, 1, {FRAMES_PER_ROW}), o.seq
-FROM old.items o WHERE o.item_id NOT IN (SELECT item_id FROM main.items)
-""",  # noqa: S608
     """
 INSERT INTO main.items (seq, item_id, url, path, identity, kind, extra, status, reason, error, duplicate_of,
                         frames_low, frames_high, width, height, duration_s, content_sha256, asset, name,
                         size_bytes, perceptual_hash, duplicate_distance)
-SELECT f.seq, o.item_id, o.url, o.path, o.identity, o.kind, o.extra, o.status, o.reason, o.error, o.duplicate_of,
-       o.frames_low, o.frames_high, o.width, o.height, o.duration_s, o.content_sha256, o.asset, o.name,
-       o.size_bytes, o.perceptual_hash, o.duplicate_distance
-FROM temp.found f JOIN old.items o ON o.seq = f.old_seq
+SELECT f.seq, f.item_id, o.url, o.path, o.identity, coalesce(o.kind, p.kind), o.extra,
+       iif(p.status IN ('ok', 'failed'), p.status, o.status), p.reason, p.error, p.duplicate_of,
+       iif(p.seq <> o.seq AND o.duplicate_distance IS NOT NULL, 0, p.frames_low), p.frames_high,
+       coalesce(o.width, p.width), coalesce(o.height, p.height), coalesce(o.duration_s, p.duration_s),
+       coalesce(o.content_sha256, p.content_sha256), p.asset, p.name, coalesce(o.size_bytes, p.size_bytes),
+       coalesce(o.perceptual_hash, p.perceptual_hash), p.duplicate_distance
+FROM temp.folded f JOIN old.items o ON o.seq = f.own_seq JOIN old.items p ON p.seq = f.old_seq
 """,
     """
 INSERT INTO main.findings SELECT f.seq, o.name, o.severity, o.message, o.value, o.facts
-FROM temp.found f JOIN old.findings o ON o.seq = f.old_seq ORDER BY o.rowid
+FROM temp.folded f JOIN old.findings o ON o.seq = f.own_seq ORDER BY o.rowid
 """,
 )
+"""SQL: adds the rows in `folded` to the newer run, with their status and findings.
+
+A near-duplicate with a result of its own has no frames to be charged (`frames_low` is 0), so that `same` does not take
+it for the image that the answer is about.
+"""
 
 
 @contextmanager
@@ -239,7 +283,8 @@ def _attached(db: sqlite.Connection, folder: Path) -> Iterator[None]:
         with db:
             db.execute(_FOUND)
             yield
-            db.execute("DROP TABLE IF EXISTS temp.same; DROP TABLE temp.found; DROP TABLE temp.digests")
+            db.execute("DROP TABLE IF EXISTS temp.same; DROP TABLE IF EXISTS temp.folded")
+            db.execute("DROP TABLE temp.found; DROP TABLE temp.digests")
     finally:
         db.execute("DETACH old")
 
@@ -293,7 +338,8 @@ def fold_run(db: sqlite.Connection, folder: Path, put: sqlite.Change[None]) -> N
     """Add those items of an older run that the journal `db` lacks, with their answers.
 
     After that, the older run can be removed. The credits that each item cost in the older run are added to the table
-    `paid_before` of `db`.
+    `paid_before` of `db`. A duplicate whose original `db` has already gets the original's answer as its own, because
+    the original may have another image or video in `db`.
 
     Args:
         db: The journal of the next run.
@@ -304,4 +350,4 @@ def fold_run(db: sqlite.Connection, folder: Path, put: sqlite.Change[None]) -> N
     with _attached(db, folder):
         put(db)
         add_credits(db, "old", "paid_before")
-        _run_all(db, (*_FOLD, *_COPY_ANSWERS))
+        _run_all(db, (_FOLDED, *_FOLD, *_COPY_ANSWERS))
