@@ -159,3 +159,20 @@ def test_no_bytes_at_all_raise_anything_but_a_manifest_error(content):
         except ManifestError:
             continue
         assert [item.seq for item in items] == list(range(len(items)))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([253402300800000000], pa.timestamp("us")),
+        pa.array([4000000], pa.date32()),
+        pa.array([[253402300800000000]], pa.list_(pa.timestamp("us"))),
+        pa.Array.from_buffers(pa.string(), 1, pa.array([b"caf\xe9"], pa.binary()).buffers()),
+    ],
+    ids=["timestamp", "date", "nested", "text"],
+)
+def test_values_that_json_cannot_hold_are_an_error_of_the_manifest(tmp_path, values):
+    """A date after the year 9999 and a text that is not UTF-8 are errors that name the column."""
+    pq.write_table(pa.table({"url": ["http://x/1.jpg"], "taken": values}), tmp_path / "m.parquet")
+    with pytest.raises(ManifestError, match="'taken' has a value that cannot be read"):
+        list(ManifestReader(tmp_path / "m.parquet"))

@@ -68,6 +68,11 @@ def still_video(path: Path, *, seconds: float = 6.0, noise: int = 0) -> Path:
     return ffmpeg(path, *looped, *_X264, "-filter:v", picture)
 
 
+def without_length(path: Path) -> Path:
+    """Write a WebM file as a pipe or a live stream has it, which states no length, and return its path."""
+    return ffmpeg(path, "-f", "lavfi", "-i", "testsrc=s=160x120:d=2:r=10", "-c:v", "libvpx", "-live", "1", "-f", "webm")
+
+
 def audio_only(path: Path) -> Path:
     """Write an MP4 file with a sound track alone, and return its path."""
     return ffmpeg(path, "-f", "lavfi", "-i", "sine=d=2", "-c:a", "aac")

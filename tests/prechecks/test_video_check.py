@@ -15,7 +15,15 @@ from lightmeter.media.video.decoder_client import DecoderLimits
 from lightmeter.media.video.video_header import read_codec
 from lightmeter.prechecks.video_check import MAX_SPREAD_FRAMES, check_video
 from lightmeter.testing import blank_picture, stamped_video, tiny_picture, tiny_video
-from tests.media.odd_videos import ENCODINGS, MEDIA, audio_only, encoded_video, needs_ffmpeg, still_video
+from tests.media.odd_videos import (
+    ENCODINGS,
+    MEDIA,
+    audio_only,
+    encoded_video,
+    needs_ffmpeg,
+    still_video,
+    without_length,
+)
 from tests.media.test_video import children, open_files, started_child
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
@@ -191,6 +199,16 @@ async def test_a_sound_track_alone_is_named(tmp_path):
     """A file with sound only is an error that says so."""
     video = await checked(audio_only(tmp_path / "audio.mp4"))
     assert [(one.severity, one.message) for one in video.findings] == [("error", "The file has no video track.")]
+
+
+@needs_ffmpeg
+async def test_a_video_without_a_length_may_be_sent(tmp_path):
+    """A video that states no length is a warning, because a service may read it."""
+    video = await checked(without_length(tmp_path / "live.webm"))
+    assert [one.severity for one in video.findings] == ["warning"]
+    assert video.findings[0].message == (
+        "The file states no length, which the decoder needs. The service may still read it."
+    )
 
 
 async def test_absurd_headers_cost_one_finding(tmp_path):

@@ -133,8 +133,8 @@ def batch_rows(
         options: Names of the columns of URLs, ids and kinds (image or video).
 
     Raises:
-        ManifestError: the column of URLs or paths is missing, a column in `options` is missing, or two columns have the
-            same name.
+        ManifestError: the column of URLs or paths is missing, a column in `options` is missing, two columns have the
+            same name, or a value cannot be read, such as a date after the year 9999.
     """
     # pandas exports its row labels as columns of this name; they are not data.
     indices = [index for index, column in enumerate(schema.names) if not column.startswith("__index_level_")]
@@ -152,7 +152,10 @@ def batch_rows(
     types.update({column: _type_name(schema.field(column).type) for column in roles.extra})
     for batch in batches:
         for start in range(0, batch.num_rows, _BATCH_ROWS):
-            columns = [_json_column(batch.column(index).slice(start, _BATCH_ROWS)) for index in indices]
+            columns = [
+                _read_column(batch.column(index).slice(start, _BATCH_ROWS), schema.names[index], name)
+                for index in indices
+            ]
             for cells in zip(*columns, strict=True):
                 yield RawRow(dict(zip(names, cells, strict=True)))
 
@@ -163,6 +166,21 @@ def _type_name(arrow_type: pa.DataType) -> str:
     if kinds.is_timestamp(arrow_type):
         return "timestamp" if arrow_type.tz is None else "timestamp_utc"
     return next((name for fits, name, _ in _TYPE_RULES if fits(arrow_type)), "string")
+
+
+def _read_column(values: Any, column: str, name: str) -> list[JSON]:
+    """Return the values of the column `column` as JSON values; `name` is the manifest's name for messages.
+
+    Raises:
+        ManifestError: a value has no JSON value: a text is not UTF-8, or a date is before the year 1 or after 9999.
+    """
+    try:
+        return _json_column(values)
+    except (ValueError, OverflowError) as error:
+        raise ManifestError(
+            f"{name}: the column {column!r} has a value that cannot be read: {error}.",
+            hint="Write the column as text, or leave it out.",
+        ) from error
 
 
 def _json_column(column: Any) -> list[JSON]:

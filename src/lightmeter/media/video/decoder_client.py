@@ -63,6 +63,7 @@ _OUT_OF_MEMORY: Final = (
     "Resource temporarily unavailable",  # no address space for the stack of a thread
 )
 _NO_VIDEO_TRACK: Final = "cannot find video stream"
+_NO_LENGTH: Final = "Failed to measure duration/frame-count"  # as of a WebM file that was written to a pipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,6 +369,8 @@ def _media_error(kind: str, reported: str, log: str, path: Path) -> LightmeterEr
         )
     if _NO_VIDEO_TRACK in reported:
         return BrokenMedia("The file has no video track.")
+    if _NO_LENGTH in reported:
+        return UnsupportedMedia("The file states no length, which the decoder needs.")
     return (MediaTooLarge if kind == "large" else BrokenMedia)(
         f"The video does not decode: {_reason(reported, log, path)}."
     )

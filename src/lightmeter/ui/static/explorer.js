@@ -26,7 +26,9 @@ function thumbnailCache(connection) {
 
   function keep(thumbnail) {
     const old = thumbnails.get(thumbnail.item_id);
-    if (!old?.src) thumbnails.set(thumbnail.item_id, thumbnail);
+    // the reply to a request may come after the event that says why there is no picture
+    const isKnown = old?.src || (old?.reason && !thumbnail.src);
+    if (!isKnown) thumbnails.set(thumbnail.item_id, thumbnail);
     for (const item of [...thumbnails.keys()].slice(0, Math.max(0, thumbnails.size - MAX_THUMBNAILS))) thumbnails.delete(item);
     for (const [item, [element]] of shots) if (!element.isConnected) shots.delete(item);
     if (shots.has(thumbnail.item_id)) draw(...shots.get(thumbnail.item_id));
