@@ -139,8 +139,9 @@ class SpendLimit:
     """The limit on the credits of a run. The user accepts it by clicking the button that starts the run.
 
     Attributes:
-        credits: Maximum number of credits that the run will spend from now on.
-        budget: The budget of the whole run: `credits`, plus the credits that the run has already paid or reserved.
+        credits: Maximum number of credits that the run will spend from now on, including the credits that it holds for
+            requests without an answer: each may still be charged, or proves to be free, and then its row is sent again.
+        budget: The budget of the whole run: `credits`, plus the credits that the run has already paid.
         continues_run: Whether the output folder already has this run, so that starting it continues it.
     """
 
@@ -153,8 +154,8 @@ def spend_limit(plan: Plan, out: Path) -> SpendLimit | None:
     """Return the limit on the credits of a run of `plan` in the folder `out`.
 
     It is the plan's budget or the upper end of its price, whichever is lower. If `out` has the run already, what the
-    run has paid or reserved is subtracted, and the price of the unsent rows is a limit too. Return None if there is no
-    limit, because the plan has no budget and its price has no upper end.
+    run has paid is subtracted, and what it holds plus the price of the unsent rows is a limit too. Return None if there
+    is no limit, because the plan has no budget and its price has no upper end.
 
     Raises:
         JournalError: The journal in `out` cannot be read.
@@ -168,9 +169,9 @@ def spend_limit(plan: Plan, out: Path) -> SpendLimit | None:
     with open_read_only(out) as db:
         (paid, held), unsent = credit_totals(db), frames_to_send(db, UNSENT)
     left = run_price(plan.price_per_image_milli, *unsent, plan.retry_per_image_milli).high
-    room = max(0, min(limits) - paid - held)
-    most = room if left is None else min(room, left)
-    return SpendLimit(most, paid + held + most, continues_run=True)
+    room = max(held, min(limits) - paid)
+    most = room if left is None else min(room, held + left)
+    return SpendLimit(most, paid + most, continues_run=True)
 
 
 async def account_balance(plan: Plan, out: Path, settings: Settings) -> int | None:
