@@ -8,7 +8,7 @@ import pytest
 
 from lightmeter.ui.planner.planner import PlannerView
 from tests.engine.hostile import Hostile, listening
-from tests.ui.test_planner import click
+from tests.ui.test_planner import ask, click
 
 pytestmark = pytest.mark.usefixtures("charges_at_once")
 
@@ -31,6 +31,27 @@ async def test_the_button_covers_a_lost_request_that_is_sent_again(tmp_path, mon
         run = await asyncio.to_thread(click, planner, "spend", max_credits=most)
     assert (run.summary().counts["ok"], len(service.charged)) == (4, 4)
     assert before - service.balance <= most
+
+
+async def test_consent_to_one_risk_does_not_cover_another(tmp_path):
+    """Whoever agreed to the risks of a plan is asked again after the form changed; nothing is sent before."""
+    service = Hostile(lambda *_: "well")
+    options = {"features": "tags", "precheck": False, "budget": 9}
+    async with listening(service) as base_url:
+        planner = PlannerView(
+            urls(3), out=tmp_path / "out", base_url=base_url, backends="clarifai", max_frames=0, **options
+        )
+        await asyncio.to_thread(click, planner, "make_plan")
+        assert "No back end is named" not in str(planner.price["needs_consent"])
+        planner.set_from_page({"consent": True})
+        planner.set_from_page({"form": {**planner.form, "backends": [], "max_frames": 3}})
+        await asyncio.to_thread(click, planner, "make_plan")
+        most = planner.offer["credits"]
+        assert "No back end is named" in ask(planner, "spend", max_credits=most)["error"]["message"]
+        assert (planner.consent, service.posts) == (False, 0)
+        planner.set_from_page({"consent": True})
+        run = await asyncio.to_thread(click, planner, "spend", max_credits=most)
+    assert run.summary().counts["ok"] == 3
 
 
 def urls(number):
