@@ -88,7 +88,7 @@ class PlanSource:
     ) -> Plan:
         """Return a plan with these options.
 
-        Use the checked rows of an earlier plan if they fit the options. Else read the manifest.
+        Use the checked rows of an earlier plan if they fit the options and the manifest. Else read the manifest.
 
         Args:
             before: The previous plan; None if no plan has been made yet.
@@ -104,14 +104,14 @@ class PlanSource:
         can_read = self._manifest is not None
         if not (read_again and can_read):
             known = before or self.saved
-            if known is None and self._plan_file is not None:
-                known = await asyncio.to_thread(load_plan, self._plan_file)
-            if known is not None:
-                try:
+            try:
+                if known is None and self._plan_file is not None:
+                    known = await asyncio.to_thread(load_plan, self._plan_file)
+                if known is not None:
                     return await asyncio.to_thread(known.with_options, **options.model_dump())
-                except UsageError:  # the rows must be checked again for these options
-                    if not can_read:
-                        raise
+            except UsageError:  # the manifest has changed, or its rows must be checked again for these options
+                if not can_read:
+                    raise
         if self._manifest is None:
             raise UsageError("The manifest of this run is not known, so its rows cannot be read again.")
         planning = stream_screened_plan(self._manifest, options, read_settings(), out=out)
