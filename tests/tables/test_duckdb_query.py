@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -48,6 +49,19 @@ def test_queries_answer_in_arrow(out):
         {"item_id": "1", "status": "ok", "own": "mine", "n": 1},
         {"item_id": "2", "status": "ok", "own": "mine", "n": 2},
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "sibling"),
+    [("status=new/out", "out"), ("added=1/out", "out"), ("item_id=x/out", "out"), ("out[1]", "out1"), ("a?b*", "a-b-")],
+)
+def test_the_path_of_the_folder_does_not_change_an_answer(out, tmp_path, name, sibling):
+    """Names of folders are neither columns nor patterns, also where a pattern would match another run's folder."""
+    query = "SELECT * FROM assets ORDER BY item_id"
+    expected = duckdb_query.sql(out, query)
+    shutil.copytree(out, tmp_path / "moved" / name)
+    shutil.copytree(out, tmp_path / "moved" / sibling)
+    assert duckdb_query.sql(tmp_path / "moved" / name, query).equals(expected)
 
 
 def test_moments_are_in_utc(out):

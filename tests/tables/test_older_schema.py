@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -87,3 +89,11 @@ def test_remote_copies_have_the_new_columns(mixed, tmp_path):
     publish(mixed, place)
     rows = read_remote_table(place, "assets").select([*NEW_ROW]).to_pylist()
     assert sorted(rows, key=lambda row: row["item_id"]) == [NEW_ROW, OLD_ROW]
+
+
+def test_remote_copies_of_an_older_version_have_the_new_columns(dataset, tmp_path):
+    """A query of files in a remote place sees nulls in place of columns that an older version did not write."""
+    lake = tmp_path / "lake"
+    shutil.copytree(dataset.out / "tables", lake / "tables")
+    assert sql(lake.as_uri(), QUERY).to_pylist() == [OLD_ROW]
+    assert sql(lake.as_uri(), "FROM assets").schema.equals(sql(lake, "FROM assets").schema)

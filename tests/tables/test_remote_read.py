@@ -8,7 +8,7 @@ import pytest
 import lightmeter as lm
 from lightmeter.errors import UsageError
 from lightmeter.tables import TABLES
-from lightmeter.tables.arrow.schema import schema
+from lightmeter.tables.arrow.schema import ALL_TABLES, schema
 from lightmeter.tables.query import duckdb_query, named_queries
 from lightmeter.tables.remote.read import read_remote_table, remote_datasets
 from lightmeter.tables.remote.write import publish
@@ -50,6 +50,14 @@ def test_a_table_that_is_not_there_has_its_columns(tmp_path, s3, add, tables):
     assert read_remote_table(place, "faces").equals(schema("faces").empty_table())
     with pytest.raises(UsageError, match="nonsense"):
         read_remote_table(place, "nonsense")
+
+
+def test_optional_tables_are_empty_in_a_place_without_them(tmp_path, add):
+    """The tables of embeddings and of decisions can be queried in a remote place as in a folder, before any exists."""
+    place = (tmp_path / "lake").as_uri()
+    publish(add(tmp_path / "out", "a", 1), place)
+    for table in sorted({*ALL_TABLES} - {*TABLES}):
+        assert duckdb_query.sql(place, f"FROM {table}").equals(duckdb_query.sql(tmp_path / "out", f"FROM {table}"))
 
 
 def test_only_what_is_there_can_be_read(tmp_path, s3, add):

@@ -193,6 +193,36 @@ async def test_page_that_never_reads_takes_little_memory():
         await outbox.take()
 
 
+@pytest.mark.parametrize("goes_away", [True, False])
+@in_background
+async def test_page_that_stops_reading_is_ended_with_its_requests(monkeypatch, goes_away):
+    """The view of a page that reads no replies is closed, also while requests of the page wait to be processed."""
+    monkeypatch.setattr(web_server, "SEND_TIMEOUT_S", 0.2)
+    closed = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    class Big(ViewModel):
+        @request
+        def page(self) -> str:
+            """Return a reply that is larger than the buffers of a connection."""
+            return "x" * 5_000_000
+
+        def close_view(self) -> None:
+            loop.call_soon_threadsafe(closed.set)
+
+    async with served({"run": WebView("Big", Big)}) as (url, client):
+        socket = await client.ws_connect(view(url), max_msg_size=0)
+        transport = socket._response.connection.transport
+        transport.pause_reading()
+        for number in range(12):
+            await socket.send_json({"custom": {"id": number, "method": "page"}})
+        if goes_away:
+            transport.abort()
+        async with asyncio.timeout(60):
+            await closed.wait()
+        transport.abort()
+
+
 @in_background
 async def test_server_ends_with_open_pages_and_leaves_no_thread():
     """A server with open pages and event streams ends; its threads end too."""

@@ -6,15 +6,16 @@ DuckDB in the output folder.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from errno import EIO
 from pathlib import Path
-from secrets import token_hex
 from typing import Final
 
 from lightmeter import atomic
 from lightmeter.tables.arrow.schema import SCHEMA_VERSION, TABLES
 from lightmeter.tables.dataset import Dataset
+from lightmeter.tempdirs import LockedTempDir
 
 VIEWS: Final = "views.sql"
 CATALOG: Final = "catalog.duckdb"
@@ -24,7 +25,8 @@ _HEAD: Final = """-- The tables of this folder as views of DuckDB; schema versio
 """
 
 _VIEW: Final = (
-    "CREATE OR REPLACE VIEW TABLE AS SELECT * FROM read_parquet('tables/TABLE/*.parquet', union_by_name = true);"
+    "CREATE OR REPLACE VIEW TABLE AS SELECT * "
+    "FROM read_parquet('tables/TABLE/*.parquet', union_by_name = true, hive_partitioning = false);"
 )
 
 
@@ -46,18 +48,16 @@ def write_catalog(out: Path) -> None:
 
     views = views_sql(Dataset(out).tables())
     atomic.write_text(out / VIEWS, views)
-    # DuckDB creates the file and a log beside it, so it gets a temporary name until it is complete.
-    temporary = out / f".{CATALOG}.{token_hex(4)}.tmp"
     try:
-        with duckdb.connect(temporary) as connection:
-            folder = str(out.absolute()).replace("'", "''")
-            connection.execute(f"SET file_search_path = '{folder}'")  # of this connection only
-            connection.begin()  # otherwise DuckDB commits and flushes each view by itself
-            connection.execute(views)
-            connection.commit()
-        with atomic.atomic_replace(out / CATALOG) as target:
-            temporary.replace(target)
+        with LockedTempDir() as temp_dir, atomic.atomic_replace(out / CATALOG) as target:
+            # DuckDB reads the tables by a link, because some characters of a path have a meaning for it: `?`, a comma.
+            folder, catalog = temp_dir.path / "out", temp_dir.path / CATALOG
+            folder.symlink_to(out.absolute())
+            with duckdb.connect(catalog) as connection:
+                connection.execute(f"SET file_search_path = '{folder}'")  # of this connection only
+                connection.begin()  # otherwise DuckDB commits and flushes each view by itself
+                connection.execute(views)
+                connection.commit()
+            shutil.copyfile(catalog, target)
     except duckdb.Error as error:  # also raised for a disk that is full or broken
         raise OSError(EIO, str(error), str(out / CATALOG)) from error
-    finally:
-        temporary.unlink(missing_ok=True)

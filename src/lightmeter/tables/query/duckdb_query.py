@@ -5,7 +5,8 @@ A query can read these tables only: no other file, no network, no Python variabl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
@@ -250,12 +251,11 @@ def _add_views(connection: duckdb.DuckDBPyConnection, out: Path) -> None:
     parts_by_table = {table: dataset.parts(table) for table in dict.fromkeys((*ALL_TABLES, *dataset.tables()))}
     for table, parts in parts_by_table.items():
         if parts:
-            _add_view(connection, table, f"read_parquet([{_literals(parts)}], union_by_name = true)")
+            _add_view(connection, table, parts)
         elif table in ALL_TABLES:
             connection.register(table, _no_rows(schema(table)))
-    connection.execute(
-        f"SET allowed_paths = [{_literals([part for parts in parts_by_table.values() for part in parts])}]"
-    )
+    allowed = [path for parts in parts_by_table.values() for part in parts for path in {str(part), _glob(part)}]
+    connection.execute(f"SET allowed_paths = [{_literals(allowed)}]")
 
 
 def _no_rows(table_schema: pa.Schema) -> pa.Table:
@@ -266,11 +266,14 @@ def _no_rows(table_schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches([], schema=table_schema)
 
 
-def _add_view(connection: duckdb.DuckDBPyConnection, table: str, files: str) -> None:
-    """Create the view `table` over the rows of `files`, an SQL text to put after FROM.
+def _add_view(connection: duckdb.DuckDBPyConnection, table: str, parts: Sequence[Path]) -> None:
+    """Create the view `table` over the rows of the Parquet files `parts`.
 
     If an older lightmeter wrote the files, they may lack columns of the table: these are null in the view.
     """
+    # With Hive partitioning, a folder `key=value` on the path to the tables would add or replace a column of each.
+    options = "union_by_name = true, hive_partitioning = false"
+    files = f"read_parquet([{_literals(map(_glob, parts))}], {options})"
     create = f'CREATE OR REPLACE VIEW "{table}" AS SELECT *'
     connection.execute(f"{create} FROM {files}")
     if table in ALL_TABLES:
@@ -283,5 +286,10 @@ def _add_view(connection: duckdb.DuckDBPyConnection, table: str, files: str) -> 
             connection.execute(f"{create}{nulls} FROM {files}")
 
 
-def _literals(paths: list[Path]) -> str:
-    return ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)
+def _glob(path: Path) -> str:
+    """Return the glob pattern that matches `path` only: DuckDB takes each file name for a pattern."""
+    return re.sub(r"[*?[]", r"[\g<0>]", str(path))
+
+
+def _literals(texts: Iterable[str]) -> str:
+    return ", ".join("'" + text.replace("'", "''") + "'" for text in texts)

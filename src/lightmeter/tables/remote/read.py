@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from lightmeter.errors import UsageError
-from lightmeter.tables.arrow.schema import TABLES, schema
+from lightmeter.tables.arrow.schema import ALL_TABLES, schema
 from lightmeter.tables.remote.uris import file_system, uri_name
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def remote_datasets(place: str, filesystem: Any = None) -> dict[str, ds.Dataset]:
     """Return table → its Arrow dataset, for all tables of a remote folder.
 
-    A dataset fetches only the columns and row groups needed. If the folder lacks a table that every run has, the
-    dataset of that table has the right columns, but no rows.
+    A dataset fetches only the columns and row groups needed. If the folder lacks a table of `ALL_TABLES`, the dataset
+    of that table has the right columns, but no rows. Columns that an older lightmeter did not write are null.
 
     Args:
         place: Folder with `tables/<table>/*.parquet`: a URI such as `s3://bucket/prefix`, or a path on `filesystem`.
@@ -39,7 +39,7 @@ def remote_datasets(place: str, filesystem: Any = None) -> dict[str, ds.Dataset]
                 hint=f"Put them there: lightmeter rebuild DIR --to {uri_name(place)}",
             )
         return {
-            table: ds.dataset(found, filesystem=remote, format="parquet")
+            table: _with_all_columns(ds.dataset(found, filesystem=remote, format="parquet"), table)
             if found
             else ds.dataset(schema(table).empty_table())
             for table, found in parts.items()
@@ -70,14 +70,24 @@ def read_remote_table(place: str, table: str, filesystem: Any = None) -> pa.Tabl
         raise UsageError(f"{uri_name(place)} cannot be read: {error}", hint="Was it replaced? Try again.") from error
 
 
+def _with_all_columns(dataset: Any, table: str) -> ds.Dataset:
+    """Return an Arrow dataset with the columns of `table` that its files lack, at the end."""
+    whole: pa.Schema = dataset.schema
+    for field in schema(table) if table in ALL_TABLES else ():
+        if field.name not in whole.names:
+            whole = whole.append(field)
+    complete: ds.Dataset = dataset.replace_schema(whole)
+    return complete
+
+
 def _tables(remote: fs.FileSystem, root: str) -> list[str]:
     """Return the names of all tables in `root`, a folder on the file system `remote`.
 
-    First come the tables that every run has, even without a file, then any others that have Parquet files.
+    First come those of `ALL_TABLES`, even without a file, then any others that have Parquet files.
     """
     found = remote.get_file_info(fs.FileSelector(f"{root}/tables", allow_not_found=True))
     names = {one.base_name for one in found if one.type == fs.FileType.Directory}
-    return [*TABLES, *sorted(name for name in names - {*TABLES} if _parts(remote, f"{root}/tables/{name}"))]
+    return [*ALL_TABLES, *sorted(name for name in names - {*ALL_TABLES} if _parts(remote, f"{root}/tables/{name}"))]
 
 
 def _parts(remote: fs.FileSystem, folder: str) -> list[str]:

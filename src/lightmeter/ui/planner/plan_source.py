@@ -88,7 +88,7 @@ class PlanSource:
     ) -> Plan:
         """Return a plan with these options.
 
-        Use the checked rows of an earlier plan if they fit the options. Else read the manifest.
+        Use the checked rows of an earlier plan if they fit the options and the manifest. Else read the manifest.
 
         Args:
             before: The previous plan; None if no plan has been made yet.
@@ -104,14 +104,14 @@ class PlanSource:
         can_read = self._manifest is not None
         if not (read_again and can_read):
             known = before or self.saved
-            if known is None and self._plan_file is not None:
-                known = await asyncio.to_thread(load_plan, self._plan_file)
-            if known is not None:
-                try:
+            try:
+                if known is None and self._plan_file is not None:
+                    known = await asyncio.to_thread(load_plan, self._plan_file)
+                if known is not None:
                     return await asyncio.to_thread(known.with_options, **options.model_dump())
-                except UsageError:  # the rows must be checked again for these options
-                    if not can_read:
-                        raise
+            except UsageError:  # the manifest has changed, or its rows must be checked again for these options
+                if not can_read:
+                    raise
         if self._manifest is None:
             raise UsageError("The manifest of this run is not known, so its rows cannot be read again.")
         planning = stream_screened_plan(self._manifest, options, read_settings(), out=out)
@@ -139,8 +139,9 @@ class SpendLimit:
     """The limit on the credits of a run. The user accepts it by clicking the button that starts the run.
 
     Attributes:
-        credits: Maximum number of credits that the run will spend from now on.
-        budget: The budget of the whole run: `credits`, plus the credits that the run has already paid or reserved.
+        credits: Maximum number of credits that the run will spend from now on, including the credits that it holds for
+            requests without an answer: each may still be charged, or proves to be free, and then its row is sent again.
+        budget: The budget of the whole run: `credits`, plus the credits that the run has already paid.
         continues_run: Whether the output folder already has this run, so that starting it continues it.
     """
 
@@ -153,8 +154,8 @@ def spend_limit(plan: Plan, out: Path) -> SpendLimit | None:
     """Return the limit on the credits of a run of `plan` in the folder `out`.
 
     It is the plan's budget or the upper end of its price, whichever is lower. If `out` has the run already, what the
-    run has paid or reserved is subtracted, and the price of the unsent rows is a limit too. Return None if there is no
-    limit, because the plan has no budget and its price has no upper end.
+    run has paid is subtracted, and what it holds plus the price of the unsent rows is a limit too. Return None if there
+    is no limit, because the plan has no budget and its price has no upper end.
 
     Raises:
         JournalError: The journal in `out` cannot be read.
@@ -168,9 +169,9 @@ def spend_limit(plan: Plan, out: Path) -> SpendLimit | None:
     with open_read_only(out) as db:
         (paid, held), unsent = credit_totals(db), frames_to_send(db, UNSENT)
     left = run_price(plan.price_per_image_milli, *unsent, plan.retry_per_image_milli).high
-    room = max(0, min(limits) - paid - held)
-    most = room if left is None else min(room, left)
-    return SpendLimit(most, paid + held + most, continues_run=True)
+    room = max(held, min(limits) - paid)
+    most = room if left is None else min(room, held + left)
+    return SpendLimit(most, paid + most, continues_run=True)
 
 
 async def account_balance(plan: Plan, out: Path, settings: Settings) -> int | None:

@@ -70,7 +70,7 @@ class PlannerView(ViewModel):
         state: Whether the planner is idle, planning, running or stopping.
         may_spend: Whether the planner may start a run, which spends credits. If false, the page never has the button.
         form: The values of the form, a dict with the fields of `FormValues`; `set_form` changes some of them.
-        consent: Whether to run a plan that has risks, such as videos without a frame limit.
+        consent: Whether to run the plan despite its risks, such as videos without a frame limit; false for a new plan.
         column: Manifest column by whose values the page splits the price; empty for no column.
         choices: The features, back ends (with prices) and roles that the form offers, from `choices_json`.
         columns: Names from which the user can choose `column`.
@@ -185,8 +185,7 @@ class PlannerView(ViewModel):
         """
         self._must_be_able_to_spend()
         with self._lock:
-            self.consent = consent or self.consent
-            return self._start(partial(self._run_job, limit=None))
+            return self._start(partial(self._run_job, limit=None, consent=consent or self.consent))
 
     def save(self, path: Path | str) -> Path:
         """Save the plan with the options of the form in the file `path`, and return the path of the file.
@@ -227,12 +226,12 @@ class PlannerView(ViewModel):
         """
         self._must_be_able_to_spend()
         with self._lock:
-            limit = self._limit
+            limit, consent = self._limit, self.consent
             if limit is None or limit.credits != max_credits:
                 raise UsageError("The form has changed since the price was shown.", hint="Plan again.")
-            if self.planned is not None and not self.consent:
+            if self.planned is not None and not consent:
                 self.planned.must_not_need_consent()
-            self._start(partial(self._run_job, limit=limit))
+            self._start(partial(self._run_job, limit=limit, consent=consent))
 
     @request
     def stop(self) -> None:
@@ -307,14 +306,15 @@ class PlannerView(ViewModel):
             return False
 
     def _withdraw_offer(self) -> None:
-        self._limit, self.offer = None, {}
+        """Remove the offer, and the user's consent: another plan may have other risks."""
+        self._limit, self.offer, self.consent = None, {}, False
 
     async def _plan(self, options: Options, *, read_again: bool) -> Plan:
         plan = await self._source.plan(self.planned, options, self.out, self._show_progress, read_again=read_again)
         await self._count_and_show(plan)
         return plan
 
-    async def _run_job(self, stop: asyncio.Event, options: Options, *, limit: SpendLimit | None) -> Run:
+    async def _run_job(self, stop: asyncio.Event, options: Options, *, limit: SpendLimit | None, consent: bool) -> Run:
         plan = await cancel_on_stop(stop, self._plan(options, read_again=False))
         if limit is not None:
             plan = await asyncio.to_thread(plan.with_options, **{**plan.options.model_dump(), "budget": limit.budget})
@@ -322,7 +322,7 @@ class PlannerView(ViewModel):
             if self.state == PlannerState.PLANNING:
                 self.state = PlannerState.RUNNING
         burn_down, looked_s, waiting = BurnDown(plan.options.budget, plan.credits, plan.counts["pending"]), 0.0, None
-        async with aclosing(stream_run(plan, self.out, consent=self.consent, stop=stop)) as steps:
+        async with aclosing(stream_run(plan, self.out, consent=consent, stop=stop)) as steps:
             async for step in steps:
                 if isinstance(step, Run):
                     self.result = step

@@ -42,6 +42,7 @@ class Outbox:
         self._traits: dict[str, None] = {}
         self._texts: deque[str] = deque()
         self._bytes = 0
+        self._closed = False
 
     def put_state(self, names: Iterable[str]) -> None:
         """Note that the traits (observable attributes) `names` changed, so that `take` returns their new values."""
@@ -83,11 +84,17 @@ class Outbox:
                 return text
             await self._changed.wait()
 
-    async def wait_for_room(self) -> None:
-        """Wait until unsent replies and events take at most half of `max_bytes`.
+    async def wait_for_room(self) -> bool:
+        """Wait until unsent replies and events take at most half of `max_bytes`, or `close` is called.
 
-        Call this before the next request of the page is processed.
+        Call this before the next request of the page is processed. Return False if the outbox is closed.
         """
-        while self._bytes > self._max_bytes // 2:
+        while self._bytes > self._max_bytes // 2 and not self._closed:
             self._taken.clear()
             await self._taken.wait()
+        return not self._closed
+
+    def close(self) -> None:
+        """End `wait_for_room`, because no task will take further messages. Call this in the event loop."""
+        self._closed = True
+        self._taken.set()

@@ -207,7 +207,8 @@ class WebServer:
         try:
             async for message in socket:
                 if message.type in {WSMsgType.TEXT, WSMsgType.BINARY}:
-                    await outbox.wait_for_room()
+                    if not await outbox.wait_for_room():
+                        break  # nobody would read the reply
                     await self._in_thread(_process, model, message.data)
         finally:
             sender.cancel()
@@ -288,6 +289,8 @@ async def _send_all(socket: web.WebSocketResponse, outbox: Outbox) -> None:
     except Exception:  # noqa: BLE001 (likewise)
         _log.exception("A message to the page could not be sent.")
         await socket.close(code=WSCloseCode.INTERNAL_ERROR)
+    finally:
+        outbox.close()
 
 
 def _process(model: ViewModel, text: str | bytes) -> None:
