@@ -371,9 +371,8 @@ def _media_error(kind: str, reported: str, log: str, path: Path) -> LightmeterEr
         return BrokenMedia("The file has no video track.")
     if _NO_LENGTH in reported:
         return UnsupportedMedia("The file states no length, which the decoder needs.")
-    return (MediaTooLarge if kind == "large" else BrokenMedia)(
-        f"The video does not decode: {_reason(reported, log, path)}."
-    )
+    reason = f"The video does not decode: {_reason(reported, log, path)}."
+    return MediaTooLarge(reason) if kind == "large" else BrokenMedia(reason)
 
 
 def _read_log(log: BinaryIO) -> str:
