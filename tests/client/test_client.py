@@ -125,17 +125,40 @@ async def test_every_refusal_has_its_error(serving, status, body, error):
     assert len(received.requests) == 1
 
 
-async def test_failures_of_a_poll_are_reported(serving):
-    """A request that fails while it is polled raises; an unknown id may have been charged."""
-    not_found = {"error": "Request ID r 1 not found."}
-    for body, error in (
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
         (http(200, {"status": "failed", "error": "no"}), RequestFailed),
-        (http(404, not_found), OutcomeUnknown),
-    ):
-        script, clock = answering(http(202, ACK), body), StepClock()
-        async with serving(script) as received, Client(received.base_url, "key", clock=clock) as client:
-            with pytest.raises(error):
-                await client.analyze(urls=URLS, backends=["x"])
+        (http(401, {"error": "Access denied."}), AccessDenied),
+        (http(404, {"error": "Request ID r 1 not found."}), OutcomeUnknown),
+        (http(403, {"error": "Forbidden"}), OutcomeUnknown),
+    ],
+)
+async def test_failures_of_a_poll_are_reported(serving, answer, error):
+    """A request without a result raises after it was accepted; never `Refused`, and the hint names the request id."""
+    script = answering(http(202, ACK), *[answer] * 1_000)
+    async with serving(script) as received, Client(received.base_url, "key", clock=StepClock()) as client:
+        with pytest.raises(error) as caught:
+            await client.analyze(urls=URLS, backends=["x"])
+    assert type(caught.value) is error
+    assert "'r 1'" in caught.value.hint
+    assert sum(request.startswith(b"POST") for request in received.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        http(404, {"error": "Request ID r 1 not found."}),
+        http(403, {"error": "Forbidden"}),
+        http(400, {"error": "Bad gateway state"}),
+        http(402, {"error": "No credits."}),
+    ],
+)
+async def test_a_poll_cannot_refuse_an_accepted_request(serving, answer):
+    """A new id that is not known yet, or an error of a gateway, does not end the wait for an accepted request."""
+    script = answering(http(202, ACK), answer, answer, http(200, DONE))
+    async with serving(script) as received, Client(received.base_url, "key", clock=StepClock()) as client:
+        assert (await client.analyze(urls=URLS, backends=["x"])).credits_paid == 1
 
 
 async def test_files_travel_as_base64(serving, tmp_path):

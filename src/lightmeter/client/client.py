@@ -18,7 +18,7 @@ from pydantic import SecretStr, ValidationError
 from lightmeter.client.classify import Classification, ResponseVerdict, classify_poll, classify_submission
 from lightmeter.client.file_upload import encode_files
 from lightmeter.client.http_answer import RawAnswer
-from lightmeter.client.polling import PollSchedule
+from lightmeter.client.polling import NEW_ID_S, PollSchedule
 from lightmeter.client.request_body import encode_json
 from lightmeter.client.transport import Timeouts, Transport
 from lightmeter.clock import Clock, SystemClock
@@ -251,40 +251,51 @@ class Client:
     async def _wait(self, request_id: str, schedule: PollSchedule) -> Answer:
         """Poll for the results of an accepted request until they come; return them, or raise if the request failed.
 
-        A failed poll is repeated, because polls are free. `schedule` tells how long to wait before each poll, and after
-        how long to give up: then OutcomeUnknown is raised.
+        Polls are free, so a poll is repeated unless its answer shows that the request has ended or that the key is
+        wrong. `schedule` tells how long to wait before each poll, and after how long to give up: then OutcomeUnknown is
+        raised.
         """
-        start, polls, pause_s = self._clock.monotonic(), 0, 0.0
+        start, polls, pause_s, last_error = self._clock.monotonic(), 0, 0.0, None
         while (age_s := self._clock.monotonic() - start) < schedule.deadline_s:
             left_s = schedule.deadline_s - age_s
             await self._clock.sleep(min(left_s, max(pause_s, schedule.next_delay(polls, age_s))))
             polls, pause_s = polls + 1, 0.0
             try:
                 raw = await self.fetch_response(request_id)
-            except (Unreachable, OutcomeUnknown):
+            except (Unreachable, OutcomeUnknown) as error:
+                last_error = str(error)
                 continue
             classification = classify_poll(raw, now=self._clock.now())
-            if classification.verdict in {
-                ResponseVerdict.PROCESSING,
-                ResponseVerdict.THROTTLED,
-                ResponseVerdict.UNCERTAIN,
-            }:
-                pause_s = classification.retry_after_s or 0.0
-                continue
-            return _answer_or_raise(classification, raw.status)
+            lost = classification.verdict is ResponseVerdict.NOT_FOUND and age_s > NEW_ID_S
+            if lost or classification.verdict in _LAST_POLL_VERDICTS:
+                return _answer_or_raise(classification, raw.status, request_id)
+            pause_s, last_error = classification.retry_after_s or 0.0, classification.error
+        last = f" The last poll: {last_error.rstrip('.')}." if last_error else ""
         raise OutcomeUnknown(
-            f"Request {request_id} was taken and has no result after {schedule.deadline_s:g} s.",
+            f"Request {request_id} was taken and has no result after {schedule.deadline_s:g} s.{last}",
             hint=f"Its result can be read for 24 hours: poll {request_id!r}.",
         )
 
 
-def _error_for(classification: Classification, http_status: int) -> ServiceError:
-    """Return the exception with which `Client` reports an answer that has no results."""
+_LAST_POLL_VERDICTS: Final = frozenset({ResponseVerdict.ANSWERED, ResponseVerdict.FAILED, ResponseVerdict.DENIED})
+"""Verdicts on a poll after which `Client.analyze` does not poll again."""
+
+
+def _error_for(classification: Classification, http_status: int, polled_id: str | None = None) -> ServiceError:
+    """Return the exception with which `Client` reports an answer that has no results.
+
+    Args:
+        classification: The verdict on the answer.
+        http_status: The HTTP status of the answer.
+        polled_id: If the answer is that to a poll: the id of the request, which the service has accepted.
+    """
     text = classification.error or f"The service answered {classification.verdict.value}."
     kind, hint = _ERRORS.get(classification.verdict, (OutcomeUnknown, "It may have been charged."))
     if classification.verdict is ResponseVerdict.THROTTLED and classification.retry_after_s is not None:
         hint = f"Not charged; send it again in {classification.retry_after_s:g} s."
-    if classification.request_id is not None and kind is OutcomeUnknown:
+    if polled_id is not None:
+        hint = f"{hint} The request was taken; its id is {polled_id!r}."
+    elif classification.request_id is not None and kind in {OutcomeUnknown, RequestFailed}:
         hint = f"{hint} Its request id is {classification.request_id!r}."
     return kind(text, hint=hint, http_status=http_status)
 
@@ -294,14 +305,14 @@ _ERRORS: Final[dict[ResponseVerdict, tuple[type[ServiceError], str]]] = {
     ResponseVerdict.NO_CREDITS: (OutOfCredits, "Buy credits, or ask for less."),
     ResponseVerdict.REFUSED: (Refused, "Not charged."),
     ResponseVerdict.THROTTLED: (Refused, "Not charged; send it again later."),
-    ResponseVerdict.FAILED: (RequestFailed, "It was taken, and may have been charged."),
+    ResponseVerdict.FAILED: (RequestFailed, "It may have been charged."),
 }
 
 
-def _answer_or_raise(classification: Classification, http_status: int) -> Answer:
+def _answer_or_raise(classification: Classification, http_status: int, polled_id: str | None = None) -> Answer:
     if classification.verdict is ResponseVerdict.ANSWERED and classification.answer is not None:
         return classification.answer
-    raise _error_for(classification, http_status)
+    raise _error_for(classification, http_status, polled_id)
 
 
 def _request(fields: dict[str, object]) -> AnalyzeRequest:
