@@ -193,10 +193,34 @@ async def test_invalid_requests_are_not_sent(serving, tmp_path):
             (UsageError, {"files": [tmp_path / "none.jpg"]}),
             (UsageError, {"urls": URLS, "tag_score": 2}),
             (UsageError, {"urls": ["http://h/\ud800.jpg"]}),
+            (UsageError, {"urls": URLS, "max_frame": 1}),
+            (UsageError, {"url": URLS}),
+            (UsageError, {"urls": URLS, "timeout_s": None}),
+            (UsageError, {"urls": URLS, "timeout_s": float("nan")}),
         ):
             with pytest.raises(error):
                 await client.analyze(**wrong)
     assert received.connections == 0
+
+
+async def test_a_single_value_needs_no_list(serving, tmp_path):
+    """A text, bytes or a path in place of a list is one value."""
+    path = tmp_path / "cat.jpg"
+    path.write_bytes(b"from disk")
+    given = [
+        {"urls": URLS[0], "features": "tags", "backends": "imagenet"},
+        {"files": b"in memory"},
+        {"files": path},
+        {"files": str(path)},
+    ]
+    script = answering(*[http(200, DONE)] * len(given))
+    async with serving(script) as received, Client(received.base_url, "key") as client:
+        for arguments in given:
+            await client.analyze(**arguments)
+    urls, *files = map(body_of, received.requests)
+    assert urls == {"url": URLS[0], "feature": "tags", "backend": "imagenet"}
+    assert [b64decode(body["file"]) for body in files] == [b"in memory", b"from disk", b"from disk"]
+    assert [body["file_name"] for body in files] == ["file-0", "cat.jpg", "cat.jpg"]
 
 
 async def test_submissions_can_carry_an_idempotency_key(serving):

@@ -7,10 +7,11 @@ and `credits` suit scripts: if an answer reports an error, they raise an excepti
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from http import HTTPStatus
+from os import PathLike
 from pathlib import Path
-from typing import Final, Self, TypedDict, Unpack
+from typing import Any, Final, Self, TypedDict, Unpack
 from urllib.parse import quote
 
 from pydantic import SecretStr, ValidationError
@@ -204,26 +205,27 @@ class Client:
     async def analyze(
         self,
         *,
-        urls: Iterable[str] = (),
-        files: Iterable[bytes | str | Path] = (),
-        features: Iterable[str] = (),
-        backends: Iterable[str] = (),
+        urls: str | Iterable[str] = (),
+        files: bytes | str | Path | Iterable[bytes | str | Path] = (),
+        features: str | Iterable[str] = (),
+        backends: str | Iterable[str] = (),
         timeout_s: float = 600.0,
         **options: Unpack[AnalyzeOptions],
     ) -> Answer:
         """Analyze images and videos, and wait for the results. The service charges credits; no budget limits them.
 
         Args:
-            urls: URLs of images and videos.
+            urls: URLs of images and videos. Here and below, a single value may be given without a list.
             files: Contents as bytes, or paths of local files, 20 MB each at most.
             features: Features to analyze; if empty, all but `embeddings`.
             backends: Back ends (the models of the service) to use. If empty, the defaults of the account are used; at
                 the hosted service, these cost about ten credits per image.
-            timeout_s: Seconds to wait for the results of a request that is not answered at once.
+            timeout_s: Seconds to wait for the results of a request that is not answered at once; 0 or more.
             **options: The optional parameters that `AnalyzeOptions` describes.
 
         Raises:
-            UsageError: there are neither URLs nor files, a file cannot be read, or an option is out of range.
+            UsageError: there are neither URLs nor files, a file cannot be read, or an option is unknown or out of
+                range. Nothing was sent.
             MediaTooLarge: a file has more than 20 MB.
             AccessDenied: the key or the account may not be used.
             OutOfCredits: the price exceeds the balance of the account.
@@ -232,13 +234,14 @@ class Client:
             Unreachable: nothing was sent.
             OutcomeUnknown: the request may have been charged; the hint names the request id if there is one.
         """
-        contents, names = await encode_files(files)
+        _check_options(timeout_s, options)
+        contents, names = await encode_files(_as_list(files))
         fields = {
-            "url": list(urls),
+            "url": _as_list(urls),
             "file": contents,
             "file_name": names,
-            "feature": list(features),
-            "backend": list(backends),
+            "feature": _as_list(features),
+            "backend": _as_list(backends),
             **options,
         }
         body = await asyncio.to_thread(encode_json, _request(fields).to_wire())  # large files take milliseconds
@@ -313,6 +316,20 @@ def _answer_or_raise(classification: Classification, http_status: int, polled_id
     if classification.verdict is ResponseVerdict.ANSWERED and classification.answer is not None:
         return classification.answer
     raise _error_for(classification, http_status, polled_id)
+
+
+def _check_options(timeout_s: float, options: Collection[str]) -> None:
+    if not (isinstance(timeout_s, int | float) and timeout_s >= 0):  # (NaN is not)
+        raise UsageError(f"timeout_s: {timeout_s!r} is no number of seconds, 0 or more.")
+    known = AnalyzeOptions.__annotations__
+    for name in options:
+        if name not in known:
+            raise UsageError(f"There is no option {name!r}.", hint=f"Options: {', '.join(known)}.")
+
+
+def _as_list(values: Any) -> list[Any]:
+    """Return one or more values as a list; a text, bytes or a path is one value."""
+    return [values] if isinstance(values, str | bytes | PathLike) else list(values)
 
 
 def _request(fields: dict[str, object]) -> AnalyzeRequest:
