@@ -74,12 +74,12 @@ class Client:
         api_key: API key of the account; with None, requests are sent without a key.
         timeouts: Time limits of each HTTP exchange; the defaults of `Timeouts` if None.
         clock: Tells the time and sleeps; None means the system clock.
-        connections: Maximum number of open connections; further requests wait for a free one.
+        connections: Maximum number of open connections; further requests wait for a free one, as long as it takes.
         proxy: Address of an HTTP proxy, or `PROXY_FROM_ENVIRONMENT` for the proxy that environment variables name;
             None means no proxy.
 
     Raises:
-        SettingsError: the base URL, the key or the proxy is invalid.
+        SettingsError: the base URL, the key, the number of connections or the proxy is invalid.
 
     Example:
         >>> async with Client("http://127.0.0.1:8080", key) as client:  # doctest: +SKIP
