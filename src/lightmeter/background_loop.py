@@ -6,13 +6,18 @@ This works in a script, in a thread, and in a notebook, where an event loop alre
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
+
+from lightmeter.errors import UsageError
 
 T = TypeVar("T")
+
+_AWAIT_HINT: Final = "Use `await` in a coroutine: `await lm.run(plan)`, not `lm.sync(lm.run(plan))`."
 
 
 class BackgroundLoop:
@@ -39,7 +44,13 @@ class BackgroundLoop:
 
         On Ctrl-C, cancel the coroutine, wait until it has ended, and raise KeyboardInterrupt. A run of lightmeter first
         stores the answers to the requests that it has sent. A second Ctrl-C ends the wait.
+
+        Raises:
+            UsageError: a coroutine in the background loop called this method, and would wait for itself for ever.
         """
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise UsageError("`sync` was called in a coroutine that it runs, and would block it.", hint=_AWAIT_HINT)
         ended = threading.Event()
 
         async def await_end() -> T:
@@ -71,8 +82,21 @@ _shared_loop: BackgroundLoop | None = None
 _shared_loop_lock = threading.Lock()
 
 
+def _forget_shared_loop() -> None:
+    """Forget the shared loop in a forked process: its thread exists only in the parent."""
+    global _shared_loop, _shared_loop_lock  # (the lock may have been held during the fork)
+    _shared_loop, _shared_loop_lock = None, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # (Windows has no fork)
+    os.register_at_fork(after_in_child=_forget_shared_loop)
+
+
 def sync(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine from synchronous code and return its result, even in a thread whose event loop is running.
+
+    Raises:
+        UsageError: it was called by a coroutine that `sync` runs; use `await` there.
 
     Example:
         >>> import lightmeter as lm

@@ -23,8 +23,17 @@ from lightmeter.settings import Settings
 from lightmeter.wire.constants import FEATURES
 from lightmeter.wire.response import BackendOffer
 
-EMBEDDED_CREDITS: Final = 1_000_000
-"""Opening balance of the account, in credits. These credits cost nothing; they let users try budgets."""
+EMBEDDED_CREDITS: Final = 1_000_000_000_000
+"""Opening balance of the account, in credits: more than any run needs.
+
+These credits cost nothing; they let users try budgets.
+"""
+
+_REFILL_BELOW: Final = 500_000
+"""Balance in credits below which the account gets `EMBEDDED_CREDITS` more at the start of the service.
+
+Accounts of earlier versions opened with only 1,000,000 credits.
+"""
 
 ACCOUNT: Final = "embedded"
 """Name of the only account of the embedded service."""
@@ -113,7 +122,7 @@ async def open_endpoint(options: Options, settings: Settings, out: Path) -> Asyn
     )
     background = BackgroundLoop("lightmeter-embedded-service")
     try:
-        key = await background.call(create_api_key(database, ACCOUNT, EMBEDDED_CREDITS))
+        key = await background.call(create_api_key(database, ACCOUNT, EMBEDDED_CREDITS, refill_below=_REFILL_BELOW))
         running = await background.call(start_service(config))
         try:
             yield Endpoint(running.base_url, SecretStr(key), embedded=True)

@@ -87,6 +87,23 @@ def test_a_whole_number_with_a_point_is_an_integer():
     assert (type(values["count"]), type(values["share"])) == (int, float)
 
 
+@pytest.mark.parametrize(
+    ("maker", "error"),
+    [
+        ({"name": "Acme"}, None),
+        ("Acme", "maker: 'Acme' is not of type 'object'."),
+        ([{"name": "Acme"}], "maker: [{'name': 'Acme'}] is not of type 'object'."),
+        (1, "maker: 1 is not of type 'object'."),
+    ],
+)
+def test_a_value_that_does_not_fit_its_column_is_an_error(maker, error):
+    """A part of a schema with `properties` but no `type` is an object, although JSON Schema allows any value there."""
+    schema = {"type": "object", "properties": {"maker": {"properties": {"name": {"type": "string"}}}}}
+    answer = parse_answer_text(coerce_ask({**QUESTION, "schema": schema}), json.dumps({"maker": maker}))
+    assert answer.error == error
+    assert answer.values == ({"maker": maker} if error is None else None)
+
+
 def test_half_a_surrogate_pair_fits_a_column():
     """Half a surrogate pair becomes a question mark, as everywhere in the tables."""
     values, error = parse_answer_text(ASK, '{"what": "\\ud800", "count": 1}')

@@ -125,17 +125,40 @@ async def test_every_refusal_has_its_error(serving, status, body, error):
     assert len(received.requests) == 1
 
 
-async def test_failures_of_a_poll_are_reported(serving):
-    """A request that fails while it is polled raises; an unknown id may have been charged."""
-    not_found = {"error": "Request ID r 1 not found."}
-    for body, error in (
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
         (http(200, {"status": "failed", "error": "no"}), RequestFailed),
-        (http(404, not_found), OutcomeUnknown),
-    ):
-        script, clock = answering(http(202, ACK), body), StepClock()
-        async with serving(script) as received, Client(received.base_url, "key", clock=clock) as client:
-            with pytest.raises(error):
-                await client.analyze(urls=URLS, backends=["x"])
+        (http(401, {"error": "Access denied."}), AccessDenied),
+        (http(404, {"error": "Request ID r 1 not found."}), OutcomeUnknown),
+        (http(403, {"error": "Forbidden"}), OutcomeUnknown),
+    ],
+)
+async def test_failures_of_a_poll_are_reported(serving, answer, error):
+    """A request without a result raises after it was accepted; never `Refused`, and the hint names the request id."""
+    script = answering(http(202, ACK), *[answer] * 1_000)
+    async with serving(script) as received, Client(received.base_url, "key", clock=StepClock()) as client:
+        with pytest.raises(error) as caught:
+            await client.analyze(urls=URLS, backends=["x"])
+    assert type(caught.value) is error
+    assert "'r 1'" in caught.value.hint
+    assert sum(request.startswith(b"POST") for request in received.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        http(404, {"error": "Request ID r 1 not found."}),
+        http(403, {"error": "Forbidden"}),
+        http(400, {"error": "Bad gateway state"}),
+        http(402, {"error": "No credits."}),
+    ],
+)
+async def test_a_poll_cannot_refuse_an_accepted_request(serving, answer):
+    """A new id that is not known yet, or an error of a gateway, does not end the wait for an accepted request."""
+    script = answering(http(202, ACK), answer, answer, http(200, DONE))
+    async with serving(script) as received, Client(received.base_url, "key", clock=StepClock()) as client:
+        assert (await client.analyze(urls=URLS, backends=["x"])).credits_paid == 1
 
 
 async def test_files_travel_as_base64(serving, tmp_path):
@@ -170,10 +193,34 @@ async def test_invalid_requests_are_not_sent(serving, tmp_path):
             (UsageError, {"files": [tmp_path / "none.jpg"]}),
             (UsageError, {"urls": URLS, "tag_score": 2}),
             (UsageError, {"urls": ["http://h/\ud800.jpg"]}),
+            (UsageError, {"urls": URLS, "max_frame": 1}),
+            (UsageError, {"url": URLS}),
+            (UsageError, {"urls": URLS, "timeout_s": None}),
+            (UsageError, {"urls": URLS, "timeout_s": float("nan")}),
         ):
             with pytest.raises(error):
                 await client.analyze(**wrong)
     assert received.connections == 0
+
+
+async def test_a_single_value_needs_no_list(serving, tmp_path):
+    """A text, bytes or a path in place of a list is one value."""
+    path = tmp_path / "cat.jpg"
+    path.write_bytes(b"from disk")
+    given = [
+        {"urls": URLS[0], "features": "tags", "backends": "imagenet"},
+        {"files": b"in memory"},
+        {"files": path},
+        {"files": str(path)},
+    ]
+    script = answering(*[http(200, DONE)] * len(given))
+    async with serving(script) as received, Client(received.base_url, "key") as client:
+        for arguments in given:
+            await client.analyze(**arguments)
+    urls, *files = map(body_of, received.requests)
+    assert urls == {"url": URLS[0], "feature": "tags", "backend": "imagenet"}
+    assert [b64decode(body["file"]) for body in files] == [b"in memory", b"from disk", b"from disk"]
+    assert [body["file_name"] for body in files] == ["file-0", "cat.jpg", "cat.jpg"]
 
 
 async def test_submissions_can_carry_an_idempotency_key(serving):

@@ -39,13 +39,31 @@ def test_an_empty_list_where_an_object_belongs():
 
 
 def test_brands_as_an_object():
-    """Brands given as an object are read as a list; an invalid entry drops only that object."""
+    """Brands given as an object are read as a list; an invalid field becomes None."""
     good = {"Acme": [{"score": 0.5}], "Zig": {"score": 0.25}}
     answer = typed({"all": {"assets": [{"name": "x", "brands": good}]}})
     assert [(brand.name, brand.score) for brand in answer.all.assets[0].brands] == [("Acme", 0.5), ("Zig", 0.25)]
     odd = {"Acme": [{"score": "much"}]}
     answer = typed({"all": {"assets": [{"name": "x", "brands": odd}]}})
-    assert (answer.all.assets[0].name, answer.all.assets[0].brands) == ("x", None)
+    asset = answer.all.assets[0]
+    assert (asset.name, [(brand.name, brand.score) for brand in asset.brands]) == ("x", [("Acme", None)])
+
+
+def test_invalid_brands_of_an_object_drop_no_asset():
+    """However many entries of brands given as an object are invalid, their assets and the valid entries stay."""
+    box = {"vertices": []}
+    brands = {
+        "Acme": [{"score": 0.5, "bounding_poly": [{"x": 1}]}, {"score": 0.25, "bounding_poly": box}],
+        "Zig": {"name": 5, "score": 1, "bounding_poly": [{"x": 1}]},
+    }
+    frame = {"index": 0, "time": 0.5, "brands": brands}
+    answer = typed({"all": {"assets": [{"name": name, "brands": brands, "frames": [frame]} for name in "abc"]}})
+    assert [asset.name for asset in answer.all.assets] == ["a", "b", "c"]
+    for asset in answer.all.assets:
+        for found in (asset.brands, asset.frames[0].brands):
+            assert [(brand.name, brand.score, brand.bounding_poly) for brand in found] == [
+                ("Acme", 0.5, None), ("Acme", 0.25, box), (None, 1.0, None),
+            ]  # fmt: skip
 
 
 def test_wrong_fields_become_none():

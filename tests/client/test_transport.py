@@ -230,6 +230,31 @@ async def test_waiting_for_a_connection_sends_nothing(serving):
     assert (received.connections, len(received.requests)) == (1, 20)
 
 
+async def test_waiting_for_a_connection_counts_against_no_limit(serving):
+    """A request waits for a free connection as long as it takes, and has all its time limits after that."""
+
+    async def first_slow(reader, writer, received):
+        received.requests.append(await read_request(reader))
+        answer = http(200, {"n": 1})
+        for part in [answer[:-8], *(bytes([byte]) for byte in answer[-8:])]:  # longer than the limits of the second
+            writer.write(part)
+            await asyncio.sleep(0.4)
+        received.requests.append(await read_request(reader))
+        writer.write(http(200, {"n": 2}))
+        await writer.drain()
+
+    limits = Timeouts(connect_s=1, read_s=2, total_s=60)
+    async with serving(first_slow) as received, Transport(received.base_url, KEY, limits, connections=1) as transport:
+        answers = await asyncio.gather(*[transport.send("POST", "/api/fetch", body=b"{}") for _ in range(2)])
+    assert [answer.body for answer in answers] == [b'{"n": 1}', b'{"n": 2}']
+
+
+def test_a_transport_needs_a_connection():
+    """Without connections, every request would wait for ever."""
+    with pytest.raises(SettingsError, match="connections: 0"):
+        Transport("http://127.0.0.1:1", connections=0)
+
+
 async def test_a_closed_transport_raises():
     """Using a transport outside `async with` raises `RuntimeError`."""
     with pytest.raises(RuntimeError, match="async with"):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import subprocess
 import sys
 import threading
 
@@ -11,6 +13,7 @@ import pytest
 
 import lightmeter as lm
 from lightmeter.background_loop import BackgroundLoop
+from lightmeter.errors import UsageError
 
 
 async def double(number: int) -> int:
@@ -47,6 +50,41 @@ def test_errors_reach_the_caller():
 
     with pytest.raises(lm.LightmeterError, match="no"):
         lm.sync(breaks())
+
+
+def test_sync_inside_a_coroutine_that_it_runs_is_refused():
+    """A coroutine that `sync` runs cannot call `sync`, which would wait for ever; the hint says to `await`."""
+
+    async def nested() -> int:
+        return lm.sync(double(1))
+
+    with pytest.raises(UsageError) as caught:
+        lm.sync(nested())
+    assert "await" in caught.value.hint
+    assert lm.sync(double(21)) == 42
+
+
+FORK = """
+import os, signal
+import lightmeter as lm
+
+async def pid():
+    return os.getpid()
+
+assert lm.sync(pid()) == os.getpid()
+child = os.fork()
+if child == 0:
+    signal.alarm(30)
+    os._exit(0 if lm.sync(pid()) == os.getpid() else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), lm.sync(pid()) == os.getpid())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_sync_works_in_a_forked_process():
+    """A process forked after a `sync` can call `sync`, and so can its parent."""
+    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.split() == ["0", "True"], done.stderr
 
 
 @pytest.fixture

@@ -100,8 +100,19 @@ def _shorten(message: str) -> str:
     return message if len(message) <= _MAX_MESSAGE_CHARS else f"{message[:_MAX_MESSAGE_CHARS]}…"
 
 
+_VALUE_TYPES: Final[dict[str, tuple[type, ...]]] = {
+    "string": (str,),
+    "integer": (int, float),  # 2.0 is an integer in JSON Schema
+    "number": (int, float),
+    "boolean": (bool,),
+    "array": (list,),
+    "object": (dict,),
+}
+"""JSON type of a table column → types of the parsed JSON values that fit it."""
+
+
 class _UnfitError(ValueError):
-    """Raised if a number in a model's answer is valid by the JSON schema, but does not fit its table column."""
+    """Raised if a value in a model's answer is valid by the JSON schema, but does not fit its table column."""
 
 
 def _properties(properties: tuple[Property, ...], value: dict[str, Any], place: str) -> dict[str, Any]:
@@ -118,11 +129,20 @@ def _properties(properties: tuple[Property, ...], value: dict[str, Any], place: 
 def _converted(column_type: ValueType, value: Any, place: str) -> Any:
     if value is None:
         return None
+    kind = _kind_of(column_type)
+    if type(value) not in _VALUE_TYPES[kind]:  # a part of a schema with `properties` but no `type` accepts any value
+        raise _UnfitError(f"{place}: {_shorten(repr(value))} is not of type {kind!r}.")
     if isinstance(column_type, ListOf):
         return [_converted(column_type.item, one, f"{place}[{number}]") for number, one in enumerate(value)]
     if isinstance(column_type, ObjectOf):
         return _properties(column_type.properties, value, place)
     return _scalar(column_type, value, place)
+
+
+def _kind_of(column_type: ValueType) -> str:
+    if isinstance(column_type, Scalar):
+        return column_type.kind
+    return "array" if isinstance(column_type, ListOf) else "object"
 
 
 def _scalar(column_type: Scalar, value: Any, place: str) -> Any:

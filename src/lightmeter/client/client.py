@@ -7,10 +7,11 @@ and `credits` suit scripts: if an answer reports an error, they raise an excepti
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from http import HTTPStatus
+from os import PathLike
 from pathlib import Path
-from typing import Final, Self, TypedDict, Unpack
+from typing import Any, Final, Self, TypedDict, Unpack
 from urllib.parse import quote
 
 from pydantic import SecretStr, ValidationError
@@ -18,7 +19,7 @@ from pydantic import SecretStr, ValidationError
 from lightmeter.client.classify import Classification, ResponseVerdict, classify_poll, classify_submission
 from lightmeter.client.file_upload import encode_files
 from lightmeter.client.http_answer import RawAnswer
-from lightmeter.client.polling import PollSchedule
+from lightmeter.client.polling import NEW_ID_S, PollSchedule
 from lightmeter.client.request_body import encode_json
 from lightmeter.client.transport import Timeouts, Transport
 from lightmeter.clock import Clock, SystemClock
@@ -73,12 +74,12 @@ class Client:
         api_key: API key of the account; with None, requests are sent without a key.
         timeouts: Time limits of each HTTP exchange; the defaults of `Timeouts` if None.
         clock: Tells the time and sleeps; None means the system clock.
-        connections: Maximum number of open connections; further requests wait for a free one.
+        connections: Maximum number of open connections; further requests wait for a free one, as long as it takes.
         proxy: Address of an HTTP proxy, or `PROXY_FROM_ENVIRONMENT` for the proxy that environment variables name;
             None means no proxy.
 
     Raises:
-        SettingsError: the base URL, the key or the proxy is invalid.
+        SettingsError: the base URL, the key, the number of connections or the proxy is invalid.
 
     Example:
         >>> async with Client("http://127.0.0.1:8080", key) as client:  # doctest: +SKIP
@@ -204,26 +205,27 @@ class Client:
     async def analyze(
         self,
         *,
-        urls: Iterable[str] = (),
-        files: Iterable[bytes | str | Path] = (),
-        features: Iterable[str] = (),
-        backends: Iterable[str] = (),
+        urls: str | Iterable[str] = (),
+        files: bytes | str | Path | Iterable[bytes | str | Path] = (),
+        features: str | Iterable[str] = (),
+        backends: str | Iterable[str] = (),
         timeout_s: float = 600.0,
         **options: Unpack[AnalyzeOptions],
     ) -> Answer:
         """Analyze images and videos, and wait for the results. The service charges credits; no budget limits them.
 
         Args:
-            urls: URLs of images and videos.
+            urls: URLs of images and videos. Here and below, a single value may be given without a list.
             files: Contents as bytes, or paths of local files, 20 MB each at most.
             features: Features to analyze; if empty, all but `embeddings`.
             backends: Back ends (the models of the service) to use. If empty, the defaults of the account are used; at
                 the hosted service, these cost about ten credits per image.
-            timeout_s: Seconds to wait for the results of a request that is not answered at once.
+            timeout_s: Seconds to wait for the results of a request that is not answered at once; 0 or more.
             **options: The optional parameters that `AnalyzeOptions` describes.
 
         Raises:
-            UsageError: there are neither URLs nor files, a file cannot be read, or an option is out of range.
+            UsageError: there are neither URLs nor files, a file cannot be read, or an option is unknown or out of
+                range. Nothing was sent.
             MediaTooLarge: a file has more than 20 MB.
             AccessDenied: the key or the account may not be used.
             OutOfCredits: the price exceeds the balance of the account.
@@ -232,13 +234,14 @@ class Client:
             Unreachable: nothing was sent.
             OutcomeUnknown: the request may have been charged; the hint names the request id if there is one.
         """
-        contents, names = await encode_files(files)
+        _check_options(timeout_s, options)
+        contents, names = await encode_files(_as_list(files))
         fields = {
-            "url": list(urls),
+            "url": _as_list(urls),
             "file": contents,
             "file_name": names,
-            "feature": list(features),
-            "backend": list(backends),
+            "feature": _as_list(features),
+            "backend": _as_list(backends),
             **options,
         }
         body = await asyncio.to_thread(encode_json, _request(fields).to_wire())  # large files take milliseconds
@@ -251,40 +254,51 @@ class Client:
     async def _wait(self, request_id: str, schedule: PollSchedule) -> Answer:
         """Poll for the results of an accepted request until they come; return them, or raise if the request failed.
 
-        A failed poll is repeated, because polls are free. `schedule` tells how long to wait before each poll, and after
-        how long to give up: then OutcomeUnknown is raised.
+        Polls are free, so a poll is repeated unless its answer shows that the request has ended or that the key is
+        wrong. `schedule` tells how long to wait before each poll, and after how long to give up: then OutcomeUnknown is
+        raised.
         """
-        start, polls, pause_s = self._clock.monotonic(), 0, 0.0
+        start, polls, pause_s, last_error = self._clock.monotonic(), 0, 0.0, None
         while (age_s := self._clock.monotonic() - start) < schedule.deadline_s:
             left_s = schedule.deadline_s - age_s
             await self._clock.sleep(min(left_s, max(pause_s, schedule.next_delay(polls, age_s))))
             polls, pause_s = polls + 1, 0.0
             try:
                 raw = await self.fetch_response(request_id)
-            except (Unreachable, OutcomeUnknown):
+            except (Unreachable, OutcomeUnknown) as error:
+                last_error = str(error)
                 continue
             classification = classify_poll(raw, now=self._clock.now())
-            if classification.verdict in {
-                ResponseVerdict.PROCESSING,
-                ResponseVerdict.THROTTLED,
-                ResponseVerdict.UNCERTAIN,
-            }:
-                pause_s = classification.retry_after_s or 0.0
-                continue
-            return _answer_or_raise(classification, raw.status)
+            lost = classification.verdict is ResponseVerdict.NOT_FOUND and age_s > NEW_ID_S
+            if lost or classification.verdict in _LAST_POLL_VERDICTS:
+                return _answer_or_raise(classification, raw.status, request_id)
+            pause_s, last_error = classification.retry_after_s or 0.0, classification.error
+        last = f" The last poll: {last_error.rstrip('.')}." if last_error else ""
         raise OutcomeUnknown(
-            f"Request {request_id} was taken and has no result after {schedule.deadline_s:g} s.",
+            f"Request {request_id} was taken and has no result after {schedule.deadline_s:g} s.{last}",
             hint=f"Its result can be read for 24 hours: poll {request_id!r}.",
         )
 
 
-def _error_for(classification: Classification, http_status: int) -> ServiceError:
-    """Return the exception with which `Client` reports an answer that has no results."""
+_LAST_POLL_VERDICTS: Final = frozenset({ResponseVerdict.ANSWERED, ResponseVerdict.FAILED, ResponseVerdict.DENIED})
+"""Verdicts on a poll after which `Client.analyze` does not poll again."""
+
+
+def _error_for(classification: Classification, http_status: int, polled_id: str | None = None) -> ServiceError:
+    """Return the exception with which `Client` reports an answer that has no results.
+
+    Args:
+        classification: The verdict on the answer.
+        http_status: The HTTP status of the answer.
+        polled_id: If the answer is that to a poll: the id of the request, which the service has accepted.
+    """
     text = classification.error or f"The service answered {classification.verdict.value}."
     kind, hint = _ERRORS.get(classification.verdict, (OutcomeUnknown, "It may have been charged."))
     if classification.verdict is ResponseVerdict.THROTTLED and classification.retry_after_s is not None:
         hint = f"Not charged; send it again in {classification.retry_after_s:g} s."
-    if classification.request_id is not None and kind is OutcomeUnknown:
+    if polled_id is not None:
+        hint = f"{hint} The request was taken; its id is {polled_id!r}."
+    elif classification.request_id is not None and kind in {OutcomeUnknown, RequestFailed}:
         hint = f"{hint} Its request id is {classification.request_id!r}."
     return kind(text, hint=hint, http_status=http_status)
 
@@ -294,14 +308,28 @@ _ERRORS: Final[dict[ResponseVerdict, tuple[type[ServiceError], str]]] = {
     ResponseVerdict.NO_CREDITS: (OutOfCredits, "Buy credits, or ask for less."),
     ResponseVerdict.REFUSED: (Refused, "Not charged."),
     ResponseVerdict.THROTTLED: (Refused, "Not charged; send it again later."),
-    ResponseVerdict.FAILED: (RequestFailed, "It was taken, and may have been charged."),
+    ResponseVerdict.FAILED: (RequestFailed, "It may have been charged."),
 }
 
 
-def _answer_or_raise(classification: Classification, http_status: int) -> Answer:
+def _answer_or_raise(classification: Classification, http_status: int, polled_id: str | None = None) -> Answer:
     if classification.verdict is ResponseVerdict.ANSWERED and classification.answer is not None:
         return classification.answer
-    raise _error_for(classification, http_status)
+    raise _error_for(classification, http_status, polled_id)
+
+
+def _check_options(timeout_s: float, options: Collection[str]) -> None:
+    if not (isinstance(timeout_s, int | float) and timeout_s >= 0):  # (NaN is not)
+        raise UsageError(f"timeout_s: {timeout_s!r} is no number of seconds, 0 or more.")
+    known = AnalyzeOptions.__annotations__
+    for name in options:
+        if name not in known:
+            raise UsageError(f"There is no option {name!r}.", hint=f"Options: {', '.join(known)}.")
+
+
+def _as_list(values: Any) -> list[Any]:
+    """Return one or more values as a list; a text, bytes or a path is one value."""
+    return [values] if isinstance(values, str | bytes | PathLike) else list(values)
 
 
 def _request(fields: dict[str, object]) -> AnalyzeRequest:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from lightmeter.facts.answer_fields import AnswerFields
 from lightmeter.facts.lenient_json import parse_object_lenient
-from lightmeter.wire.response import Answer
+from lightmeter.wire.response import Answer, flat_brands
 
 _EXCERPT_CHARS: Final = 200
 """Most characters of a body that `body_excerpt` returns for an error message."""
@@ -47,40 +47,42 @@ def decode_answer(body: bytes) -> Answer | None:
         try:
             return Answer.model_validate(data)
         except ValidationError as error:
-            for path in reversed(_invalid_paths(error)):
+            for path in reversed(_invalid_paths(data, error)):
                 _remove(data, path)
 
 
-def _invalid_paths(error: ValidationError) -> list[tuple[int | str, ...]]:
-    """Return the paths (keys and indices) of the JSON values that `error` reports as invalid.
+def _invalid_paths(data: dict[str, Any], error: ValidationError) -> list[tuple[int | str, ...]]:
+    """Return the paths (keys and indices) of the JSON values in `data` that `error` reports as invalid.
 
     If an invalid value lies inside another invalid value, only the path of the outer one is returned. For a missing
     field, the path of the object that lacks the field is returned.
     """
     problems = error.errors(include_url=False, include_context=False, include_input=False)
-    paths = dict.fromkeys(
-        problem["loc"][:-1] if problem["type"] == "missing" else problem["loc"] for problem in problems
-    )
+    paths = dict.fromkeys(_existing_path(data, problem["loc"]) for problem in problems)
     return [path for path in paths if not any(path[:length] in paths for length in range(len(path)))]
 
 
-def _remove(data: dict[str, Any], path: tuple[int | str, ...]) -> None:
-    """Remove an invalid value from the JSON object `data`. Its `path` (keys and indices) is from pydantic's error.
+def _existing_path(data: dict[str, Any], path: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Return `path`, which is from pydantic's error, up to the last step that exists in the JSON object `data`.
 
-    Pydantic may convert a value before it validates it, so that `data` has nothing at `path`. Then follow `path` as far
-    as possible, and remove the value reached.
+    Pydantic validates brands as a list, so brands given as an object are replaced by this list first.
     """
-    steps: list[tuple[Any, int | str]] = []
     node: Any = data
-    for step in path:
+    for length, step in enumerate(path):
         exists = step in node if isinstance(node, dict) else isinstance(node, list) and step in range(len(node))
         if not exists:
-            break
-        steps.append((node, step))
+            return path[:length]
+        if step == "brands":
+            node[step] = flat_brands(node[step])
         node = node[step]
-    if steps:
-        parent, step = steps[-1]
-        del parent[step]
+    return path
+
+
+def _remove(data: dict[str, Any], path: tuple[int | str, ...]) -> None:
+    parent: Any = data
+    for step in path[:-1]:
+        parent = parent[step]
+    del parent[path[-1]]
 
 
 def body_excerpt(body: bytes) -> str:

@@ -54,6 +54,12 @@ _MIN_DELAY_S: Final = 0.1
 _LONGEST_DELAY_S: Final = 600.0
 """Longest delay before any poll, in seconds."""
 
+NEW_ID_S: Final = 60.0
+"""Age of a request, in seconds, up to which a 404 only means `poll again`.
+
+A service may not know an id yet that it has just issued.
+"""
+
 _RESTART_GAP_S: Final = 0.02
 """Seconds between the first polls for two requests that an earlier process left unanswered: 50 polls per second."""
 

@@ -56,7 +56,7 @@ Only the time limit for connecting proves that nothing was sent.
 """
 
 _NOTHING_SENT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
-"""Exceptions that aiohttp raises only before it writes a request: when it waits for a free connection or opens one."""
+"""Exceptions that aiohttp raises only before it writes a request, when it opens a connection."""
 
 _STALL_S: Final = 1.0
 """If a timer fires more than this many seconds late, the process was suspended or got too little processor time."""
@@ -75,7 +75,9 @@ class Timeouts:
     Attributes:
         connect_s: Limit for opening a connection, including the TLS handshake. When it expires, nothing was sent.
         read_s: Limit for the next bytes of an answer to arrive. The service sends nothing while it analyzes an image.
-        total_s: Limit for the whole exchange, from the wait for a free connection to the last byte of the answer.
+        total_s: Limit for the whole exchange, from opening a connection to the last byte of the answer.
+
+    Waiting until one of the transport's connections is free counts against none of them.
     """
 
     connect_s: float = 10.0
@@ -150,7 +152,7 @@ class Transport:
             names. None means no proxy, even if the environment names one.
 
     Raises:
-        SettingsError: the base URL, the key or the proxy is invalid.
+        SettingsError: the base URL, the key, the number of connections or the proxy is invalid.
     """
 
     def __init__(
@@ -165,6 +167,8 @@ class Transport:
         self.base_url: Final = normalize_base_url(base_url)
         self._api_key = SecretStr(api_key) if isinstance(api_key, str) else api_key
         _check_key(self._api_key)
+        if connections < 1:
+            raise SettingsError(f"connections: {connections} is too few: at least 1 is needed.")
         self._timeouts = timeouts or Timeouts()
         self._connections = connections
         self._proxy = None if proxy is None else _proxy_url(proxy, URL(self.base_url))
@@ -175,6 +179,7 @@ class Transport:
 
     async def __aenter__(self) -> Self:
         limits = self._timeouts
+        self._free_connections = asyncio.Semaphore(self._connections)  # (a semaphore belongs to one event loop)
         headers = {"Accept": "application/json", "User-Agent": _user_agent()}
         if self._api_key is not None:
             headers[AUTH_HEADER] = f"Token {self._api_key.get_secret_value()}"
@@ -214,7 +219,8 @@ class Transport:
                 malformed.
             RuntimeError: the method was called outside `async with`, which is a bug of the caller.
         """
-        if self._session is None:
+        session = self._session
+        if session is None:
             raise RuntimeError("The transport is not open: use `async with`.")
         for text in (path, *(headers or {}).values()):
             if not (text.isascii() and text.isprintable()):  # a line break, for example, would add headers
@@ -224,9 +230,10 @@ class Transport:
         content = {} if body is None else {"Content-Type": "application/json", "Content-Length": str(len(body))}
         partial = _PartialAnswer()
         try:
-            await self._exchange(
-                self._session, method, url, body, {**content, **(headers or {}), **trace_headers()}, partial
-            )
+            async with self._free_connections:  # before any time limit starts
+                await self._exchange(
+                    session, method, url, body, {**content, **(headers or {}), **trace_headers()}, partial
+                )
         except Exception as error:
             answer = partial.to_answer()
             if answer is not None and parse_object_strict(answer.body) is not None:

@@ -14,7 +14,7 @@ from typing import Final
 
 from lightmeter.client.classify import ResponseVerdict, classify_poll
 from lightmeter.client.http_answer import RawAnswer
-from lightmeter.client.polling import PollSchedule
+from lightmeter.client.polling import NEW_ID_S, PollSchedule
 from lightmeter.client.rate_limit import AdaptiveLimiter, SendRecord
 from lightmeter.engine.accounting import Accounting
 from lightmeter.engine.in_flight import PolledRequest
@@ -39,12 +39,6 @@ the first poll for a request. It has no effect while fewer than 40 requests are 
 
 MAX_DELAY_S: Final = 600.0
 """Most seconds by which `UNFINISHED_POLLS_PER_S` may delay the next poll for a request."""
-
-NEW_ID_S: Final = 60.0
-"""Age of a request, in seconds, up to which a 404 only means `poll again`.
-
-A service may not know an id yet that it has just issued.
-"""
 
 
 class Poller:

@@ -141,13 +141,14 @@ class RunningService:
         await self._stack.aclose()
 
 
-async def create_api_key(database: str, name: str, credits_: int) -> str:
+async def create_api_key(database: str, name: str, credits_: int, *, refill_below: int = 0) -> str:
     """Return a new API key for an account; create the account if it is missing. Only a hash of the key is stored.
 
     Args:
         database: URL of the database.
         name: Name of the account.
         credits_: Balance of the account if it is created.
+        refill_below: If the balance is lower than this, `credits_` are added to it.
 
     Raises:
         SettingsError: the database cannot be used.
@@ -155,14 +156,18 @@ async def create_api_key(database: str, name: str, credits_: int) -> str:
     store = Store(database)
     try:
         key = auth.new_key()
-        await store.write(lambda db: _add_key(db, name, credits_, key))
+        await store.write(lambda db: _add_key(db, name, credits_, key, refill_below))
     finally:
         store.close()
     return key
 
 
-def _add_key(db: Connection, name: str, credits_: int, key: str) -> None:
-    auth.add_key(db, money.open_account(db, name, credits_, SystemClock().now()), key)
+def _add_key(db: Connection, name: str, credits_: int, key: str, refill_below: int = 0) -> None:
+    now = SystemClock().now()
+    account_id = money.open_account(db, name, credits_, now)
+    if money.read_balance(db, account_id) < refill_below:
+        money.grant(db, money.LedgerReference(account_id, None, now), credits_)
+    auth.add_key(db, account_id, key)
 
 
 def _load_usable(catalog: BackendCatalog, metrics: Metrics) -> tuple[BackendCatalog, dict[str, AnyBackend]]:

@@ -121,7 +121,7 @@ class Embedding(ResponseModel):
     source: str | None = None
 
 
-def _flat_brands(value: Any) -> Any:
+def flat_brands(value: Any) -> Any:
     """Convert brands from an object, brand name → entries, to a list of entries with `name`; keep lists as they are."""
     if not isinstance(value, dict):
         return value
@@ -145,7 +145,7 @@ class Entries(ResponseModel):
     descriptions: list[Description] = Field(default_factory=list)
     faces: list[Face] | None = None
     texts: list[Text] | None = None
-    brands: Annotated[list[Brand] | None, BeforeValidator(_flat_brands)] = None
+    brands: Annotated[list[Brand] | None, BeforeValidator(flat_brands)] = None
     embeddings: list[Embedding] | None = None
 
 
