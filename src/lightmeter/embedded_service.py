@@ -23,7 +23,7 @@ from lightmeter.settings import Settings
 from lightmeter.wire.constants import FEATURES
 from lightmeter.wire.response import BackendOffer
 
-EMBEDDED_CREDITS: Final = 1_000_000_000_000
+EMBEDDED_CREDITS: Final = 1_000_000_000
 """Opening balance of the account, in credits: more than any run needs.
 
 These credits cost nothing; they let users try budgets.
