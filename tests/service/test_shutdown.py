@@ -9,6 +9,7 @@ import pytest
 
 from lightmeter.service.store import requests
 from lightmeter.service.store.store import Store
+from lightmeter.testing import openai_stub
 
 
 @pytest.fixture
@@ -98,3 +99,26 @@ async def test_a_charge_that_is_being_stored_at_a_stop_is_answered(starting, cal
     assert (answer.status, answer.body["status"], answer.body["credits_paid"]) == (200, "completed", 1)
     ((free, held),) = [(book.free, book.held) for book in await books(postgres)]
     assert (free, held) == (9, 0)
+
+
+async def test_a_provider_that_hangs_does_not_delay_a_stop(starting, calling, encoded, portal, monkeypatch):
+    """The service stops while its only call of the provider has no answer yet, and the client is not charged."""
+    arrived, may_answer = threading.Event(), threading.Event()
+
+    def answer(_):
+        arrived.set()
+        assert may_answer.wait(300)
+        return "Too late."
+
+    with openai_stub(answer) as stub:
+        monkeypatch.setenv("OPENAI_API_KEY", "of-the-stub")
+        monkeypatch.setenv("OPENAI_BASE_URL", stub.base_url)
+        service = await starting(backends=("openai",), drain_s=0.1)
+        caller = await calling(service)
+        asking = asyncio.create_task(caller.ask(file=encoded(1)))
+        await asyncio.to_thread(arrived.wait, 60)
+        await portal.call(service.close())
+        calls = len(stub.requests)
+        may_answer.set()
+        assert (await asking).status == 503
+    assert calls == 1
