@@ -29,8 +29,9 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from hashlib import sha256
 from math import ceil
 from typing import TypeAlias, TypeVar
 
@@ -53,10 +54,21 @@ class InferenceParams:
     """Features and options (such as the prompt) for a back end.
 
     Pictures with equal parameters may be sent to the back end in the same call.
+
+    Attributes:
+        features: Requested features.
+        options: Further options of the request.
+        digest: SHA-256 of both. It is computed once, because a prompt can have megabytes.
     """
 
     features: frozenset[str]
     options: AnalysisOptions
+    digest: bytes = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Compute the digest."""
+        text = repr((sorted(self.features), self.options))
+        object.__setattr__(self, "digest", sha256(text.encode()).digest())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
