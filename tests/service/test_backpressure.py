@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 
 from lightmeter.service.analysis.backpressure import AdmissionController, ServiceOverloaded
@@ -64,6 +66,16 @@ def test_a_full_account_leaves_half_to_others(clock):
             controller.admit(OTHER, 1)
         with controller.admit(THIRD, 2), pytest.raises(ServiceOverloaded):
             controller.admit(THIRD, 1)
+
+
+def test_large_requests_of_several_accounts_do_not_refuse_the_others(clock):
+    """However large the first requests of ten accounts are, an eleventh account has a part of the capacity."""
+    controller = AdmissionController(2000, clock)
+    with ExitStack() as stack:
+        for account in range(10):
+            stack.enter_context(controller.admit(account, 100_000))
+        with controller.admit(10, 1), controller.admit(10, 1), pytest.raises(ServiceOverloaded):
+            controller.admit(10, 100)
 
 
 def test_requests_of_others_that_wait_count_for_their_share(clock):

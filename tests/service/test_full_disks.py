@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import tempfile
 
+import pytest
+
 from tests.disks import fill, mounted_disk
 
 DISK = "4m"
@@ -72,3 +74,30 @@ async def test_a_waiting_client_pays_nothing_on_a_full_database_disk(starting, c
         again = await caller.ask({"Idempotency-Key": "mine"}, url=site.url("held/1.png"))
         assert (again.status, again.body["credits"]) == (200, 9)
         assert all(book.is_consistent and book.held == 0 for book in await books(service.database))
+
+
+FULL = """
+CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$;
+CREATE TRIGGER full_disk BEFORE INSERT ON {} FOR EACH ROW EXECUTE FUNCTION full_disk();
+"""
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("table", ["requests", "ledger", "procrastinate_jobs"])
+async def test_a_batch_is_refused_on_a_full_postgresql_disk(starting, calling, site, postgres, table, books):
+    """A batch gets 503 and is free, whichever of its rows the disk of the PostgreSQL server has no space for."""
+    import psycopg  # noqa: PLC0415 (not all tests need it)
+
+    service = await starting(database=postgres)
+    caller = await calling(service, credits=10)
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute("SET search_path = lightmeter")
+        connection.execute(FULL.format(table))
+        refused = await caller.ask(url=[site.url("picture/1.png"), site.url("picture/2.png")])
+        connection.execute(f"DROP TRIGGER full_disk ON {table}")
+    assert (refused.status, int(refused.headers["Retry-After"]) > 0) == (503, True), refused.body
+    assert "disk of the PostgreSQL server is full. Nothing was charged" in refused.body["error"]
+    done = await caller.finished(await caller.ask(url=[site.url("picture/1.png"), site.url("picture/2.png")]))
+    assert (done["status"], done["credits_paid"], done["credits"]) == ("completed", 2, 8)
+    assert all(book.is_consistent and book.held == 0 for book in await books(postgres))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import socket
 from contextlib import asynccontextmanager
 
 import pytest
@@ -168,6 +169,48 @@ async def test_an_idle_connection_is_closed(starting):
     async with connected(service) as (silent, _), connected(service, head(method="GET", path="/healthz")) as (used, _):
         assert (await answer(used))[0] == 200
         assert await closed(silent) == await closed(used) == b""
+
+
+@pytest.fixture
+async def unread_answer(starting, calling, encoded):
+    """The socket of a client that has asked for an answer of 20 MB, and the size of this answer at least."""
+    service = await starting(connections=ConnectionLimits(idle_s=1.0))
+    caller = await calling(service)
+    size = 20_000_000
+    fetched = await caller.ask(file=encoded(), prompt="x" * size)
+    path = f"/api/response/{fetched.body['request_id']}"
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+        client.settimeout(0)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(client, ("127.0.0.1", service.port))
+        await loop.sock_sendall(client, head(key_line(caller), method="GET", path=path))
+        yield client, size
+
+
+async def test_an_answer_may_take_longer_than_the_limit_of_an_idle_connection(unread_answer):
+    """A client that reads a large answer slowly, but steadily, gets all of it."""
+    client, size = unread_answer
+    read = 0
+    async with asyncio.timeout(2 * WAIT_S):
+        while read < size:
+            chunk = await asyncio.get_running_loop().sock_recv(client, 200_000)
+            assert chunk, f"{read} bytes"
+            read += len(chunk)
+            await asyncio.sleep(0.03)
+
+
+async def test_a_client_that_hardly_reads_is_cut_off(unread_answer):
+    """A client that reads an answer byte by byte does not keep its connection."""
+    client, size = unread_answer
+    loop, read = asyncio.get_running_loop(), 0
+    for _ in range(60):
+        read += len(await loop.sock_recv(client, 1))
+        await asyncio.sleep(0.05)
+    async with asyncio.timeout(WAIT_S):
+        while chunk := await loop.sock_recv(client, 1_000_000):
+            read += len(chunk)
+    assert read < size
 
 
 async def test_a_half_sent_body_is_refused(starting, calling):

@@ -211,6 +211,20 @@ async def test_closing_ends_what_waits(asking):
         await asyncio.wait_for(waiting, 5)
 
 
+async def test_closing_does_not_wait_for_a_network(asking):
+    """A call that waits for another server goes on after the queue is closed."""
+    reader = Reader(BackendTraits(calls_network=True))
+    reader.gate = threading.Semaphore(0)
+    ask = asking(reader)
+    waiting = asyncio.create_task(ask(range(2)))
+    await until(lambda: reader.inside == 1)
+    ask.inference.close()
+    assert reader.inside == 1
+    reader.gate.release(99)
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", LOCAL)
 async def test_results_do_not_depend_on_load(name):

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 
 import pytest
 from click.testing import CliRunner
 
 from lightmeter.cli.commands.jobs import jobs_command
 from lightmeter.errors import UsageError
+from lightmeter.service.store import requests
+from lightmeter.service.store.credits import open_account
+from lightmeter.service.store.requests import Attempt, AttemptResult, NewRequest
+from lightmeter.service.store.store import Store
+from lightmeter.wire.request import AnalyzeRequest
 
 # With PostgreSQL too, a request is listed and cancelled daily by the test of one that runs.
 repeated_with_postgres = pytest.mark.parametrize(
@@ -91,3 +97,45 @@ async def test_what_cannot_be_cancelled_is_named(database):
     for words in ((), ("abc", "--account", "alice")):
         with pytest.raises(UsageError, match="either requests or an account"):
             await asyncio.to_thread(jobs, database, "cancel", *words)
+
+
+@pytest.fixture
+def store(postgres):
+    """A store on a new PostgreSQL database."""
+    store = Store(postgres)
+    yield store
+    store.close()
+
+
+async def _wait_for_lock(store):
+    sql = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    while not await store.read(lambda db: db.execute(sql)):  # noqa: ASYNC110 (PostgreSQL has no event for it)
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.postgres
+async def test_a_request_that_ends_while_its_account_is_cancelled_is_charged(postgres, store, books):
+    """`cancel --account` cancels the others, and does not report that one: it was not named."""
+    account_id = await store.write(lambda db: open_account(db, "alice", 10, 0.0))
+    echo = AnalyzeRequest(url=["http://site/1.png"]).model_dump_json(exclude={"file"})
+    first, second = (f"{number:032x}" for number in (1, 2))
+    for request_id in (first, second):
+        new = NewRequest(request_id, account_id, echo, b"", (), 1, 0.0, client_polls=False, idempotency_key=None)
+        await store.write(lambda db, new=new: requests.admit(db, new, lambda *_: None))
+    locked, may_end = threading.Event(), threading.Event()
+
+    def finish(db):
+        db.execute("SELECT 1 FROM requests WHERE request_id = ? FOR UPDATE", (second,))
+        locked.set()
+        assert may_end.wait(60)
+        return requests.finish(db, Attempt(second, 1), AttemptResult(1, b"{}", None, 0.0))
+
+    finishing = asyncio.create_task(store.write(finish))
+    await asyncio.to_thread(locked.wait, 60)
+    cancelling = asyncio.create_task(run(postgres, "cancel", "--account", "alice"))
+    await asyncio.wait_for(_wait_for_lock(store), 60)
+    may_end.set()
+    assert (await finishing).paid == 1
+    assert await cancelling == ({"cancelled": [first], "not_found": []}, 0)
+    ((free, held),) = [(book.free, book.held) for book in await books(postgres)]
+    assert (free, held) == (9, 0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import tracemalloc
 from datetime import date
 
 import pytest
@@ -82,6 +84,23 @@ def test_the_least_recently_used_item_is_evicted():
         assert 0 < cache.size_bytes <= 2000
     assert cache.get_entries(content(1), "x", TAGS) is None
     assert len(cache) < 10
+
+
+def test_long_prompts_take_no_memory():
+    """The limit of the cache holds however long the prompts of the requests are."""
+    cache = ResultCache(100_000)
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            options = AnalysisOptions(prompt=str(number) * 100_000, language="x" * 100_000)
+            cache.put_entries(content(number), "x", InferenceParams(frozenset({"tags"}), options), tagged("cat"))
+        del options
+        gc.collect()
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(cache) == 100
+    assert kept < 200_000
 
 
 def test_a_value_larger_than_the_cache_is_not_cached():

@@ -33,7 +33,8 @@ from lightmeter.service.http.routes import HttpContext, application
 from lightmeter.service.ingest.fetch import Fetcher, FetchLimits
 from lightmeter.service.jobs.job_queue import JobQueue
 from lightmeter.service.jobs.local_queue import LocalQueue
-from lightmeter.service.jobs.runner import Runner, ServicePolicy
+from lightmeter.service.jobs.runner import Runner
+from lightmeter.service.jobs.service_policy import ServicePolicy
 from lightmeter.service.metrics import Metrics
 from lightmeter.service.store import auth
 from lightmeter.service.store import credits as money

@@ -114,6 +114,19 @@ def test_throttling_holds_back_all_callers(new_retrier, clock):
     assert clock.calls[-1][0] == at
 
 
+def test_no_call_after_the_end(new_retrier, clock):
+    """A call that fails while the adapter is closed is not repeated, because its answer would be paid and lost."""
+    retrier = new_retrier()
+
+    def call(timeout_s):
+        retrier.close()
+        return clock.call_with(broken())(timeout_s)
+
+    with pytest.raises(BackendError, match="stopping"):
+        run(retrier, call)
+    assert len(clock.calls) == 1
+
+
 def test_calls_are_held_back_no_longer_than_the_longest_pause(new_retrier, clock):
     """If a provider asks for a day, that call fails, and the next call is made after the longest pause."""
     retrier = new_retrier(max_pause_s=60.0)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 import click
 
 from lightmeter.cli.options import database_option, json_option
 from lightmeter.cli.print_results import print_json
-from lightmeter.cli.transactions import run_transaction
+from lightmeter.cli.transactions import run_transaction, run_transactions
 from lightmeter.clock import SystemClock
 from lightmeter.errors import UsageError
 from lightmeter.service.store import unfinished_requests
-from lightmeter.service.store.sql_dialects import Connection
 
 _COLUMNS: Final = ("request_id", "account", "state", "assets", "held", "attempts", "created_at")
 
@@ -69,15 +69,14 @@ def cancel(request_ids: tuple[str, ...], account: str | None, database: str, as_
     if bool(request_ids) == (account is not None):
         raise UsageError("Name either requests or an account.", hint="See `lightmeter jobs list`.")
 
-    def change(db: Connection) -> list[tuple[str, bool]]:
-        at = SystemClock().now()
-        unfinished = unfinished_requests.list_unfinished(db) if account is not None else []
-        wanted = request_ids or [each.request_id for each in unfinished if each.account == account]
-        return [(request_id, unfinished_requests.cancel(db, request_id, at)) for request_id in dict.fromkeys(wanted)]
-
-    outcomes = run_transaction(database, change)
-    cancelled = [request_id for request_id, done in outcomes if done]
-    missing = [request_id for request_id, done in outcomes if not done]
+    at = SystemClock().now()
+    found = run_transaction(database, unfinished_requests.list_unfinished) if account is not None else []
+    wanted = list(dict.fromkeys(request_ids or [each.request_id for each in found if each.account == account]))
+    # Each request has its own transaction: one that locked several requests could deadlock with the service.
+    changes = [partial(unfinished_requests.cancel, request_id=request_id, at=at) for request_id in wanted]
+    outcomes = dict(zip(wanted, run_transactions(database, changes), strict=True))
+    cancelled = [request_id for request_id, done in outcomes.items() if done]
+    missing = [request_id for request_id in request_ids if not outcomes[request_id]]
     if as_json:
         print_json({"cancelled": cancelled, "not_found": missing})
     else:

@@ -6,8 +6,9 @@ minutes is refused at once, before credits are reserved for it.
 
 All accounts together may have twice as many pending pictures as one account alone. The limit of an account is half of
 what the other accounts leave of this allowed total. An account can exceed its limit, because its first pending request
-may have any size. So for the limits of the others, its pictures count as at most half of the allowed total. Otherwise
-one account could make the service refuse the requests of all other accounts.
+may have any size. So each of the others counts as at most half of what those with more pending pictures leave.
+Otherwise two accounts could make the service refuse the requests of all other accounts. With the default limit, twelve
+accounts together still can.
 """
 
 from __future__ import annotations
@@ -102,10 +103,12 @@ class AdmissionController:
         """
         pending = self._pending + Counter(waiting_requests)
         own = pending.pop(account_id, 0)
-        others = sum(min(count, self._max_pending_pictures) for count in pending.values())
-        limit = math.ceil((TOTAL_TO_ACCOUNT_LIMIT_RATIO * self._max_pending_pictures - others) / 2)
-        if limit <= 0 or (own and own + pictures > limit):
-            raise ServiceOverloaded(self._retry_after_s(own + others, own + pictures - limit))
+        total = left = TOTAL_TO_ACCOUNT_LIMIT_RATIO * self._max_pending_pictures
+        for count in sorted(pending.values(), reverse=True):
+            left -= min(count, math.ceil(left / 2))
+        limit = math.ceil(left / 2)
+        if limit == 0 or (own and own + pictures > limit):
+            raise ServiceOverloaded(self._retry_after_s(own + total - left, own + pictures - limit))
         return self.reserve(account_id, pictures)
 
     @contextmanager

@@ -27,20 +27,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from hashlib import sha256
 from math import ceil
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from lightmeter.errors import BackendError, LightmeterError
+from lightmeter.service.analysis.daemon_threads import run_in_daemon_thread
 from lightmeter.service.analysis.fair_queue import Caller, FairQueue
 from lightmeter.service.backends.base import RGB, AnalysisOptions, Backend, traits_of
 from lightmeter.service.metrics import Metrics
 from lightmeter.wire.response import Entries
 
 log = logging.getLogger("lightmeter.service")
+
+T = TypeVar("T")
 
 InferenceOutcome: TypeAlias = Entries | BackendError
 
@@ -50,10 +54,21 @@ class InferenceParams:
     """Features and options (such as the prompt) for a back end.
 
     Pictures with equal parameters may be sent to the back end in the same call.
+
+    Attributes:
+        features: Requested features.
+        options: Further options of the request.
+        digest: SHA-256 of both. It is computed once, because a prompt can have megabytes.
     """
 
     features: frozenset[str]
     options: AnalysisOptions
+    digest: bytes = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Compute the digest."""
+        text = repr((sorted(self.features), self.options))
+        object.__setattr__(self, "digest", sha256(text.encode()).digest())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,22 +84,30 @@ class _BackendQueue:
     def __init__(self, backend: Backend, metrics: Metrics) -> None:
         traits = traits_of(backend)
         self._backend = backend
+        self._thread_name = f"lightmeter-{backend.name}"
         self._metrics = metrics
         self._pictures_a_call = traits.pictures_a_call
         self._free_threads = traits.calls_at_once
         self._queue: FairQueue[_QueuedPicture] = FairQueue()
-        self._threads = ThreadPoolExecutor(traits.calls_at_once, thread_name_prefix=f"lightmeter-{backend.name}")
+        # A process waits at its end for the threads of a pool, but not for daemon threads.
+        self._pool = None if traits.calls_network else ThreadPoolExecutor(traits.calls_at_once, self._thread_name)
 
     def __len__(self) -> int:
         return len(self._queue)
 
     async def warm(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._threads, self._backend.warm)
+        await self._run_in_thread(self._backend.warm)
 
     def close(self) -> None:
         while self._queue:
             self._queue.pop().result.cancel()
-        self._threads.shutdown(cancel_futures=True)
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def _run_in_thread(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        if self._pool is None:
+            return run_in_daemon_thread(function, self._thread_name)
+        return asyncio.get_running_loop().run_in_executor(self._pool, function)
 
     async def infer(self, pictures: Sequence[RGB], params: InferenceParams, caller: Caller) -> list[Entries]:
         loop = asyncio.get_running_loop()
@@ -109,10 +132,7 @@ class _BackendQueue:
                 continue
             self._free_threads -= 1
             pictures = [item.picture for item in batch]
-            loop = asyncio.get_running_loop()
-            call = loop.run_in_executor(
-                self._threads, _call_backend, self._backend, pictures, batch[0].params, self._metrics
-            )
+            call = self._run_in_thread(partial(_call_backend, self._backend, pictures, batch[0].params, self._metrics))
             call.add_done_callback(partial(self._finish_call, batch))
 
     def _finish_call(self, batch: Sequence[_QueuedPicture], call: asyncio.Future[list[InferenceOutcome]]) -> None:
@@ -151,7 +171,7 @@ class InferenceQueues:
         await asyncio.gather(*(queue.warm() for queue in self._queues.values()))
 
     def close(self) -> None:
-        """Stop the threads of all back ends; each finishes its current call first.
+        """Stop the threads of all back ends. Each finishes its current call first, unless the call waits for a network.
 
         Pictures that wait are not analyzed: the calls of `infer` for them raise CancelledError.
         """

@@ -36,8 +36,11 @@ class ContentKey:
     max_frames: int = 0
 
 
-_EntriesKey: TypeAlias = tuple[ContentKey, str, InferenceParams]
-"""Cache key of entries: the file, the name of the back end that found them, and its features and options."""
+_EntriesKey: TypeAlias = tuple[ContentKey, str, bytes]
+"""Cache key of entries: the file, the name of the back end that found them, and the digest of its features and options.
+
+A prompt can have megabytes, so the features and options themselves are not kept.
+"""
 
 
 class ResultCache:
@@ -80,7 +83,7 @@ class ResultCache:
             backend: Name of the back end.
             params: Features and options that the back end was called with.
         """
-        value = self._get((content, backend, params))
+        value = self._get((content, backend, params.digest))
         # Cached as JSON, so that callers get independent copies, and the size is known.
         return [Entries.model_validate_json(each) for each in value] if isinstance(value, tuple) else None
 
@@ -95,7 +98,7 @@ class ResultCache:
             params: Features and options that the back end was called with.
             entries: One `Entries` for the image, or one for each frame that was taken from the video.
         """
-        self._put((content, backend, params), tuple(each.model_dump_json().encode() for each in entries))
+        self._put((content, backend, params.digest), tuple(each.model_dump_json().encode() for each in entries))
 
     def _get(self, key: ContentKey | _EntriesKey) -> AssetMetadata | tuple[bytes, ...] | None:
         value = self._items.get(key)

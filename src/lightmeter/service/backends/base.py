@@ -50,11 +50,14 @@ class BackendTraits:
             gets the pictures that are already in the queue; the service does not wait for more.
         transform: Transform, such as a resize, that the service applies to each picture before the call. A small result
             saves memory and time.
+        calls_network: Whether a call waits for another server, perhaps for minutes. When the service stops, it does not
+            wait for such calls.
     """
 
     calls_at_once: int = 1
     pictures_a_call: int = 1
     transform: InputTransform = _DEFAULT_TRANSFORM
+    calls_network: bool = False
 
 
 @runtime_checkable

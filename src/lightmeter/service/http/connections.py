@@ -45,6 +45,9 @@ So the client can send the rest, and then read the refusal.
 CHECK_INTERVAL_S: Final = 0.5
 """Seconds between two checks whether deadlines of connections have passed."""
 
+MIN_READ_BYTES_PER_S: Final = 8 * 1024
+"""Minimum rate at which a client must read an answer that it does not read within `ConnectionLimits.idle_s`."""
+
 TOO_MANY: Final = b'{"error":"The service has too many connections. Try again in 2 s.","status":"failed"}'
 TOO_MANY_RESPONSE: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 2\r\n"
@@ -60,8 +63,8 @@ class ConnectionLimits:
         max_connections: Maximum number of open connections. If half of the process's file descriptors is less, this is
             the maximum.
         head_s: Maximum seconds from the first byte of a request to the end of its headers.
-        idle_s: Maximum seconds without a request on an open connection. A client that reads an answer slowly has the
-            same time to read it.
+        idle_s: Maximum seconds without a request on an open connection. It starts again while a client reads an answer
+            at `MIN_READ_BYTES_PER_S` or faster.
         body_s: Maximum seconds until the body of a request has arrived. Each 128 KiB that arrive add one second.
     """
 
@@ -136,7 +139,8 @@ class Connections:
             await asyncio.sleep(CHECK_INTERVAL_S)
             now_s = loop.time()
             for connection in [each for each in self._waiting if each.deadline_s <= now_s]:
-                self._drop(connection)
+                if not connection.extend_deadline():
+                    self._drop(connection)
 
     def _mark_waiting(self, connection: HttpConnection, for_s: float | None = None) -> None:
         self._waiting.pop(connection, None)
@@ -179,6 +183,7 @@ class HttpConnection(web.RequestHandler):
         self.deadline_s = math.inf
         self.request: web.Request | None = None
         self._awaits_head = False
+        self._unsent_bytes = 0
         self._connections = connections
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -200,6 +205,23 @@ class HttpConnection(web.RequestHandler):
         """
         self.deadline_s = self._loop.time() + for_s
         self._awaits_head = for_s < math.inf
+
+    def pause_writing(self) -> None:
+        """Record how much of a large answer is not sent yet, because the client must read the first part of it."""
+        super().pause_writing()
+        self._unsent_bytes = self._count_unsent_bytes()
+
+    def extend_deadline(self) -> bool:
+        """Extend the deadline by `idle_s` if the client reads an answer at the minimum rate; return whether it does."""
+        unsent, idle_s = self._count_unsent_bytes(), self._connections.limits.idle_s
+        if not (self._awaits_head and unsent and self._unsent_bytes - unsent >= idle_s * MIN_READ_BYTES_PER_S):
+            return False
+        self._unsent_bytes = unsent
+        self.deadline_s = self._loop.time() + idle_s
+        return True
+
+    def _count_unsent_bytes(self) -> int:
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def data_received(self, data: bytes) -> None:
         """Parse bytes from the client. When the first byte of a request arrives, set the deadline for its headers.

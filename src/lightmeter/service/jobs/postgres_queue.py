@@ -101,7 +101,12 @@ class PostgresQueue(JobQueue):
         task = self._enqueue_app.configure_task(
             TASK, queue=QUEUE, connection=psycopg_connection(db), allow_unknown=True
         )
-        job_id = task.defer(request_id=request_id)
+        try:
+            job_id = task.defer(request_id=request_id)
+        except ConnectorException as error:
+            if isinstance(error.__cause__, psycopg.Error):  # the store translates it, for example if the disk is full
+                raise error.__cause__ from None
+            raise
         db.execute("UPDATE requests SET job_id = ? WHERE request_id = ?", (job_id, request_id))
 
     async def open(self) -> None:

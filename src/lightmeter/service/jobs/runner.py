@@ -20,13 +20,12 @@ from lightmeter.media.media_info import SNIFF_BYTES, MediaKind, is_video, kind_f
 from lightmeter.service.analysis.analyzer import Analyzer
 from lightmeter.service.analysis.backpressure import ServiceOverloaded
 from lightmeter.service.analysis.job import AnalysisJob, AnalysisResult
-from lightmeter.service.backends.availability import BackendAvailability
 from lightmeter.service.ingest.asset_content import TempFolderError
 from lightmeter.service.jobs.readers_writer_lock import ReadersWriterLock
+from lightmeter.service.jobs.service_policy import ServicePolicy
 from lightmeter.service.metrics import Metrics
 from lightmeter.service.store import requests, unfinished_requests
-from lightmeter.service.store.credits import Tariff
-from lightmeter.service.store.request_states import JobState
+from lightmeter.service.store.request_states import FINISHED, JobState
 from lightmeter.service.store.requests import Attempt, AttemptResult, IsolationRequired, StoredRequest, Superseded
 from lightmeter.service.store.sql_dialects import Connection, StoreError
 from lightmeter.service.store.store import Store
@@ -48,27 +47,6 @@ MAX_ISOLATION_WAIT_S: Final = 5.0
 
 A request runs alone if it may crash the process. Most of these requests take less than a second.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class ServicePolicy:
-    """Rules by which the service accepts and prices requests, and keeps their results.
-
-    Attributes:
-        tariff: Prices.
-        availability: Available back ends, and the reasons why other back ends are not available.
-        allow_private: Whether URLs may point to private hosts.
-        ports: Allowed ports of public hosts.
-        result_lifetime_s: Seconds for which a result can be read after its request has ended.
-        max_assets: Maximum number of URLs and files of a request together.
-    """
-
-    tariff: Tariff
-    availability: BackendAvailability
-    allow_private: bool
-    ports: frozenset[int]
-    result_lifetime_s: float
-    max_assets: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +148,8 @@ class Runner:
     def start(self, attempt: Attempt, job: AnalysisJob) -> RunningRequest:
         """Start to run the request `job`, whose client waits for the answer. `attempt` identifies this run.
 
-        If another process has taken over or deleted the request, the `task` of the returned object raises Superseded.
+        The `task` of the returned object raises Superseded if another process has taken over or deleted the request, or
+        if a shutdown has stopped it. Then the request was deleted, and nothing is charged.
         """
         must_poll: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
@@ -182,11 +161,11 @@ class Runner:
             try:
                 async with self._isolation.shared():
                     return await self._run_attempt(attempt, job, lambda: answer_client(with_video=True), must_poll.done)
-            except Superseded:
-                stored = await self._store.read(lambda db: requests.find(db, attempt.request_id, job.account_id, 0))
-                if stored is None or stored.state is not JobState.FAILED:
+            except (Superseded, asyncio.CancelledError):  # ended by the operator, or stopped by a shutdown
+                stored = await self._leave(attempt, job.account_id)
+                if stored.state not in FINISHED:
                     raise
-                return stored  # the operator has cancelled it
+                return stored
 
         def ended(_: object) -> None:
             self.running.pop(attempt.request_id, None)
@@ -197,6 +176,29 @@ class Runner:
         self.running[attempt.request_id] = running
         running.task.add_done_callback(ended)
         return running
+
+    async def _leave(self, attempt: Attempt, account_id: int) -> StoredRequest:
+        """Return a request that this process no longer runs. If it has not ended and its client waits, delete it first.
+
+        If it has not ended and its client polls, it is queued: another process, or this service after a restart, runs
+        it again.
+
+        Raises:
+            Superseded: the request was deleted, or another attempt has started.
+        """
+        at = self._clock.now()
+
+        def change(db: Connection) -> StoredRequest | None:
+            requests.delete_unless_polled(db, attempt.request_id, at)
+            stored = requests.find(db, attempt.request_id, account_id, 0)
+            if stored is not None and stored.state not in FINISHED:
+                requests.requeue(db, attempt)
+            return stored
+
+        stored = await self._store.write(change)
+        if stored is None:
+            raise Superseded(f"Request {attempt.request_id} was deleted.") from None
+        return stored
 
     async def run_polled(self, request_id: str) -> None:
         """Run a request whose client polls. Do nothing if the request has already ended.

@@ -336,8 +336,8 @@ def requeue(db: Connection, attempt: Attempt) -> None:
         Superseded: another attempt has started, or the request is not running.
     """
     _lock_current_attempt(db, attempt)
-    state = step(JobState.RUNNING, JobEvent.INTERRUPT)
-    db.execute("UPDATE requests SET state = ? WHERE request_id = ?", (state.value, attempt.request_id))
+    queued, request_id = step(JobState.RUNNING, JobEvent.INTERRUPT).value, attempt.request_id
+    db.execute("UPDATE requests SET state = ?, lease_until = NULL WHERE request_id = ?", (queued, request_id))
 
 
 def release_excess_hold(db: Connection, attempt: Attempt, amount: int, at: float) -> None:

@@ -66,6 +66,11 @@ class Retrier:
         self._uniform = uniform
         self._lock = threading.Lock()
         self._not_before = 0.0
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Make no more calls; those that were made already go on."""
+        self._is_closed = True
 
     def deadline(self) -> float:
         """Return the time by which a picture must be analyzed if its first call starts now.
@@ -82,14 +87,16 @@ class Retrier:
             deadline: Result of `deadline()`; all calls for one picture have the same deadline.
 
         Raises:
-            BackendError: the call did not succeed, or the time was too short for it; the message says why, without any
-                key.
+            BackendError: the call did not succeed, the time was too short for it, or the retrier is closed; the message
+                says why, without any key.
         """
         attempt = 0
         while True:
             attempt += 1
             try:
                 left_s = self._wait_while_throttled(deadline)
+                if self._is_closed:
+                    raise BackendError("The service is stopping.")
                 return call(min(self._settings.timeout_s, left_s))
             except CallFailed as failure:
                 pause_s = self._pause_after(failure, attempt)

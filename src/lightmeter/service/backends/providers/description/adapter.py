@@ -133,7 +133,7 @@ class DescriptionAdapter(ABC):
         self.name = settings.name
         self.model = settings.model
         self.features = settings.features & {"descriptions"}
-        self.traits = BackendTraits(calls_at_once=settings.concurrency, transform=TRANSFORM)
+        self.traits = BackendTraits(calls_at_once=settings.concurrency, transform=TRANSFORM, calls_network=True)
         self.settings = settings
         self.client = open_client(settings)
         self.client.event_hooks = {"request": [partial(_restrict_headers, credentials)]}
@@ -145,7 +145,8 @@ class DescriptionAdapter(ABC):
         load_prices()
 
     def close(self) -> None:
-        """Close the connections; they are also closed when this object is garbage-collected."""
+        """Close the connections, and make no more calls; garbage collection also closes the connections."""
+        self._retrier.close()
         self.client.close()
 
     def analyze(self, pictures: Sequence[RGB], features: frozenset[str], options: AnalysisOptions) -> list[Entries]:

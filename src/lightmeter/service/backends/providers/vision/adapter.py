@@ -79,13 +79,14 @@ class VisionAdapter(PictureBackend):
             )
         self.name = settings.name
         self.features = settings.features
-        self.traits = BackendTraits(calls_at_once=settings.concurrency)
+        self.traits = BackendTraits(calls_at_once=settings.concurrency, calls_network=True)
         self.connections = ExitStack()
         self._metrics = settings.metrics
         self._retrier = Retrier(settings, secrets)
 
     def close(self) -> None:
-        """Close the connections; the adapter cannot be used afterwards."""
+        """Close the connections, and make no more calls; the adapter cannot be used afterwards."""
+        self._retrier.close()
         self.connections.close()
 
     def _import_extra(self, module: str, extra: str) -> Any:
