@@ -110,6 +110,15 @@ async def test_the_result_equals_that_of_a_run_without_stream(manifest, service,
     assert len(service.charged) == 6
 
 
+async def test_a_generator_can_be_streamed(pictures, service, tmp_path):
+    """A generator is run as a list is; the same rows again pay nothing."""
+    for _ in range(2):
+        source = ({"url": f"{pictures.url}/{number}.jpg"} for number in range(3))
+        run = await last(stream(source, tmp_path / "out", service))
+        assert (run.stopped_by, run.summary().counts["ok"]) == (None, 3)
+    assert names_charged(service) == ["0", "1", "2"]
+
+
 async def test_duplicates_of_rows_sent_long_before_cost_nothing(manifest, pictures, service, tmp_path):
     """Rows with the URL, or with the content, of rows that are paid already become duplicates."""
     pictures.held_number = 100

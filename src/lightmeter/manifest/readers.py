@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
@@ -17,6 +19,7 @@ from lightmeter.manifest.folders import FileSet, file_set, stored_digest
 from lightmeter.manifest.in_memory import column_values, sequence_rows
 from lightmeter.manifest.item import Item
 from lightmeter.manifest.row_parser import RawRow, ReadOptions, column_roles, make_item, missing_column, observe_types
+from lightmeter.manifest.spool import SpooledRows, StandardInputReader, standard_input
 from lightmeter.manifest.tar_samples import tar_rows
 from lightmeter.manifest.text_formats import guess_format, json_rows, jsonl_rows, table_rows, text_rows
 from lightmeter.redaction import has_credentials
@@ -75,8 +78,27 @@ or a Series is a table.
 """
 
 
+def _name_of(source: object) -> str:
+    return source.name if isinstance(source, SpooledRows) else type(source).__name__
+
+
+def rereadable(source: ManifestSource) -> ManifestSource:
+    """Return a manifest that can be read several times: `source`, or a copy of its rows if `source` is an iterator.
+
+    An iterator, such as a generator, is read to its end. The rows are copied to a temporary file; the batches of an
+    Arrow reader are kept in memory.
+    """
+    if not isinstance(source, Iterator):
+        return source
+    if isinstance(source, ArrowStream):
+        import pyarrow as pa  # noqa: PLC0415 (Arrow only where needed)
+
+        return cast("ArrowStream", pa.table(source))
+    return cast("ManifestSource", SpooledRows(source))
+
+
 class ManifestReader:
-    """Iterable over the items of a manifest; each iteration reads the manifest again (standard input only once).
+    """Iterable over the items of a manifest; each iteration reads the manifest again, unless it is an iterator.
 
     A file may be `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.json` (one array) or `.txt`, each also with `.gz`; or
     `.parquet`.
@@ -104,7 +126,7 @@ class ManifestReader:
         self._types: dict[str, str] = {}
         self._sha256: str | None = None
         self._location = location_of(source)
-        self.name = self._location.name if self._location else type(source).__name__
+        self.name = _name_of(source) if self._location is None else self._location.name
 
     @property
     def extra_types(self) -> dict[str, str]:
@@ -194,7 +216,7 @@ class ManifestReader:
     def _stored_rows(self, location: Location) -> Iterator[RawRow]:
         """Yield the rows of a manifest file or of standard input; after the last row, set the property `sha256`."""
         file_format = self._format(location)
-        with open_raw(location, self._stdin) as opened:
+        with self._open_stdin() if location.is_stdin else open_raw(location) as opened:
             raw = HashingReader(opened)
             if file_format == "parquet":
                 digest = raw.finish()
@@ -206,6 +228,9 @@ class ManifestReader:
                 yield from self._line_rows(LineReader(decompress(raw, location), self.name), file_format)
                 digest = raw.finish()
             self._sha256 = digest
+
+    def _open_stdin(self) -> AbstractContextManager[Any]:
+        return nullcontext(self._stdin or StandardInputReader(standard_input(sys.stdin.buffer)))
 
     def _format(self, location: Location) -> str | None:
         """Return a manifest's format, such as `csv`, by the suffix of its file name; None for standard input.
