@@ -81,7 +81,8 @@ async def stream_manifest(
     Raises:
         UsageError: the run must not send rows while its manifest is read (see `check_streamable`), or its cost has no
             bound and the user did not consent (`--yes`).
-        ManifestError: the manifest cannot be opened. An error in a later row does not raise this, but ends the run.
+        ManifestError: the manifest cannot be opened, or it lacks a column that the options name. An error in a later
+            row does not raise this, but ends the run.
     """
     check_streamable(options, source)
     source = await asyncio.to_thread(rereadable, source)

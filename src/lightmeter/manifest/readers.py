@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from hashlib import sha256
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import IO, Any, Final, Protocol, TypeAlias, cast, runtime_checkable
@@ -285,24 +286,25 @@ class ManifestReader:
     def _typed_rows(self, rows: Iterator[RawRow]) -> Iterator[RawRow]:
         """Yield `rows` unchanged. Before each row, adapt the column types that `extra_types` returns to its values.
 
-        `rows` come from a source in which each row may have other columns, such as JSON lines or a list of dicts.
+        `rows` come from a source in which each row may have other columns, such as JSON lines or a list of dicts. No
+        row is yielded before all columns that the user named in the options were found, because it may be paid for
+        (`--stream`) before a later one is read.
 
         Raises:
-            ManifestError: a column that the user named in the options is in none of the first `_SEARCHED_ROWS` rows.
-                The rows before have been yielded then.
+            ManifestError: a column that the user named is in none of the first `_SEARCHED_ROWS` rows.
         """
+        first_rows: list[RawRow] = []
         columns: dict[str, None] = {}
         missing = self._options.first_missing_column(columns)
-        for count, row in enumerate(rows, start=1):
-            observe_types(self._types, column_roles(tuple(row.cells), self._options).extra, row.cells)
-            if missing is not None:
-                columns.update(dict.fromkeys(row.cells))
-                missing = self._options.first_missing_column(columns)
-                if missing is not None and count >= _SEARCHED_ROWS:
-                    break
-            yield row
+        while missing is not None and len(first_rows) < _SEARCHED_ROWS and (row := next(rows, None)) is not None:
+            first_rows.append(row)
+            columns.update(dict.fromkeys(row.cells))
+            missing = self._options.first_missing_column(columns)
         if missing is not None:
             raise missing_column(self.name, missing, columns)
+        for row in chain(first_rows, rows):
+            observe_types(self._types, column_roles(tuple(row.cells), self._options).extra, row.cells)
+            yield row
 
     def _must_name_no_column(self) -> None:
         """Raise ManifestError if the options name a column. Called for manifests without columns (lists of URLs)."""
