@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 
@@ -78,6 +79,22 @@ def test_a_changed_manifest_on_standard_input_is_planned_into_a_used_folder(envi
         for _ in range(2):
             summary = run(*names)
             assert (summary["rows"], summary["ok"], spent(summary)) == (len(names), len(names), credits_)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_wait_for_standard_input(environment, number):
+    """Ctrl-C and SIGTERM end a command with 130 although the producer of its manifest has not ended."""
+    process = [sys.executable, "-m", "lightmeter", "plan", "-", *PLAN]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(process, env=environment, **pipes) as running:
+        try:
+            running.stdin.write(b"path\n" + (b"a" * 100 + b".jpg\n") * 12_000)
+            running.stdin.flush()
+            assert b"rows" in running.stderr.readline()  # the first rows are read
+            running.send_signal(number)
+            assert running.wait(timeout=60) == 130
+        finally:
+            running.kill()
 
 
 def test_an_empty_glob_or_folder_is_exit_code_2(command, tmp_path):

@@ -10,6 +10,7 @@ from hashlib import sha256
 from itertools import chain
 from os import PathLike
 from pathlib import Path
+from threading import Event
 from typing import IO, Any, Final, Protocol, TypeAlias, cast, runtime_checkable
 
 import orjson
@@ -126,6 +127,7 @@ class ManifestReader:
         self._options = options
         self._types: dict[str, str] = {}
         self._sha256: str | None = None
+        self._stopped = Event()
         self._location = location_of(source)
         self.name = _name_of(source) if self._location is None else self._location.name
 
@@ -157,6 +159,10 @@ class ManifestReader:
         if self._sha256 is None:
             raise RuntimeError("the manifest's digest is known once it has been read to its end")
         return self._sha256
+
+    def stop(self) -> None:
+        """End a wait for standard input in another thread, where a ManifestError is raised; no rows can follow."""
+        self._stopped.set()
 
     def __iter__(self) -> Iterator[Item]:
         """Yield the rows of the manifest as items, from the first row on.
@@ -231,7 +237,7 @@ class ManifestReader:
             self._sha256 = digest
 
     def _open_stdin(self) -> AbstractContextManager[Any]:
-        return nullcontext(self._stdin or StandardInputReader(standard_input(sys.stdin.buffer)))
+        return nullcontext(self._stdin or StandardInputReader(standard_input(sys.stdin.buffer), self._stopped))
 
     def _format(self, location: Location) -> str | None:
         """Return a manifest's format, such as `csv`, by the suffix of its file name; None for standard input.

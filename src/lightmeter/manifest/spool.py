@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import io
 import os
+import select
 import weakref
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryFile
-from threading import Lock
-from typing import IO, Any
+from threading import Event, Lock
+from typing import IO, Any, Final
 
 import orjson
 
 from lightmeter.manifest.in_memory import sequence_rows
 from lightmeter.manifest.row_parser import RawRow
 from lightmeter.tempdirs import LockedTempDir
+
+_POLL_S: Final = 0.1
+"""Seconds after which a wait for standard input looks whether it was stopped."""
 
 
 class StandardInput:
@@ -27,7 +31,7 @@ class StandardInput:
     """
 
     def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
+        self._stream: Any = stream
         self._copy = TemporaryFile(prefix="lightmeter-")  # noqa: SIM115 (it is closed with this object)
         weakref.finalize(self, self._copy.close)
         self._copied_bytes = 0
@@ -35,25 +39,39 @@ class StandardInput:
         self._is_at_end = False
         self._lock = Lock()
 
-    def read(self, position: int, length: int) -> bytes:
+    def read(self, position: int, length: int, stopped: Event) -> bytes:
         """Return up to `length` bytes from `position` on; no bytes at the end. Any thread may call this.
 
-        `position` is at most the number of bytes that were read so far.
+        Args:
+            position: At most the number of bytes that were read so far.
+            length: Most bytes to return.
+            stopped: An event that ends the wait for bytes that another process has not written yet.
 
         Raises:
+            InterruptedError: `stopped` was set.
             OSError: the stream cannot be read, or there is no space for the copy.
         """
         with self._lock:
             if position == self._copied_bytes and not self._is_at_end:
-                self._copy_more(length)
+                self._copy_more(length, stopped)
             return os.pread(self._copy.fileno(), length, position)
 
-    def _copy_more(self, length: int) -> None:
-        self._not_copied = self._not_copied or self._stream.read(length)
+    def _copy_more(self, length: int, stopped: Event) -> None:
+        self._not_copied = self._not_copied or self._read_stream(length, stopped)
         self._is_at_end = not self._not_copied
         copied = os.pwrite(self._copy.fileno(), self._not_copied, self._copied_bytes)
         self._copied_bytes += copied
         self._not_copied = self._not_copied[copied:]
+
+    def _read_stream(self, length: int, stopped: Event) -> bytes:
+        try:
+            descriptor = self._stream.fileno()
+        except OSError:  # it is in memory
+            return bytes(self._stream.read(length))
+        while not stopped.is_set():
+            if select.select([descriptor], [], [], _POLL_S)[0]:
+                return bytes(self._stream.read1(length))
+        raise InterruptedError("The wait for standard input was stopped.")
 
 
 @lru_cache(maxsize=1)
@@ -63,10 +81,17 @@ def standard_input(stream: IO[bytes]) -> StandardInput:
 
 
 class StandardInputReader(io.RawIOBase):
-    """Stream that reads standard input from its first byte on, although other readers may have read it before."""
+    """Stream that reads standard input from its first byte on, although other readers may have read it before.
 
-    def __init__(self, source: StandardInput) -> None:
+    Args:
+        source: Standard input, with the copy of what was read before.
+        stopped: An event that ends the wait for bytes that another process has not written yet: `read` then raises
+            InterruptedError.
+    """
+
+    def __init__(self, source: StandardInput, stopped: Event) -> None:
         self._source = source
+        self._stopped = stopped
         self._position = 0
 
     def readable(self) -> bool:
@@ -75,7 +100,7 @@ class StandardInputReader(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Read bytes into `buffer`; return how many were read, 0 at the end."""
-        chunk = self._source.read(self._position, len(buffer))
+        chunk = self._source.read(self._position, len(buffer), self._stopped)
         self._position += len(chunk)
         buffer[: len(chunk)] = chunk
         return len(chunk)
