@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -55,6 +58,43 @@ def test_folders_globs_and_single_files_are_manifests(command, photos, written, 
     result = command("plan", written.format(photos), "--features", "tags", "--json")
     assert result.code == 0, result.err
     assert (result.json["rows"], result.json["counts"]["pending"]) == (rows, rows)
+
+
+def test_a_changed_manifest_on_standard_input_is_planned_into_a_used_folder(environment, photos, tmp_path):
+    """A second `producer | lightmeter run -` into a folder sends its new rows; the same rows again send nothing."""
+    (photos / "d.jpg").write_bytes(tiny_jpeg(5))
+    arguments = ("run", "-", "--out", tmp_path / "out", "--features", "colors", "--yes", "--json")
+
+    def run(*names):
+        rows = "\n".join(["path", *(str(photos / name) for name in names), ""])
+        process = [sys.executable, "-m", "lightmeter", *map(str, arguments)]
+        ended = subprocess.run(process, input=rows, env=environment, capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, ended.stderr
+        return json.loads(ended.stdout.splitlines()[-1])
+
+    def spent(summary):
+        return summary["credits"]["balance_before"] - summary["credits"]["balance_after"]
+
+    for names, credits_ in ((("a.jpg", "b/c.jpg"), 2), (("a.jpg", "b/c.jpg", "d.jpg"), 1)):
+        for _ in range(2):
+            summary = run(*names)
+            assert (summary["rows"], summary["ok"], spent(summary)) == (len(names), len(names), credits_)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_wait_for_standard_input(environment, number):
+    """Ctrl-C and SIGTERM end a command with 130 although the producer of its manifest has not ended."""
+    process = [sys.executable, "-m", "lightmeter", "plan", "-", *PLAN]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(process, env=environment, **pipes) as running:
+        try:
+            running.stdin.write(b"path\n" + (b"a" * 100 + b".jpg\n") * 12_000)
+            running.stdin.flush()
+            assert b"rows" in running.stderr.readline()  # the first rows are read
+            running.send_signal(number)
+            assert running.wait(timeout=60) == 130
+        finally:
+            running.kill()
 
 
 def test_an_empty_glob_or_folder_is_exit_code_2(command, tmp_path):

@@ -120,6 +120,14 @@ async def test_a_manifest_in_memory_can_be_planned(convert):
     assert plan.counts["pending"] == 2
 
 
+async def test_a_generator_is_planned_into_a_used_folder(photos, tmp_path):
+    """A generator with more rows than the run in the folder has begins a new run of all its rows."""
+    paths = [photos / "a.jpg", photos / "b" / "c.jpg"]
+    for rows in (1, 2, 2):
+        summary = await prepare_run((path for path in paths[:rows]), tmp_path / "out", **OPTIONS)
+        assert summary.rows == rows
+
+
 def test_a_json_array_is_a_manifest_and_no_plan(tmp_path):
     """A .json file is recognized as a plan or a manifest by its content."""
     (tmp_path / "m.json").write_text(' \n["https://example.org/a.jpg"]')

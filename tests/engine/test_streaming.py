@@ -110,6 +110,28 @@ async def test_the_result_equals_that_of_a_run_without_stream(manifest, service,
     assert len(service.charged) == 6
 
 
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+async def test_a_mistyped_column_costs_nothing(suffix, pictures, service, tmp_path):
+    """A column that the manifest lacks is an error before a row is sent; the corrected command gets the folder."""
+    urls, source = [f"{pictures.url}/{number}.jpg" for number in range(3)], tmp_path / f"m.{suffix}"
+    lines = [json.dumps({"url": url, "sku_id": url[-5:]}) for url in urls]
+    source.write_text("\n".join(lines if suffix == "jsonl" else ["url,sku_id", *(f"{url},{url[-5:]}" for url in urls)]))
+    with pytest.raises(ManifestError, match="no column is named `sku`; its columns are url, sku_id"):
+        await last(stream(source, tmp_path / "out", service, id_column="sku", precheck=False))
+    assert service.charged == []
+    run = await last(stream(source, tmp_path / "out", service, id_column="sku_id", precheck=False))
+    assert sorted(run.table("assets")["item_id"].to_pylist()) == ["0.jpg", "1.jpg", "2.jpg"]
+
+
+async def test_a_generator_can_be_streamed(pictures, service, tmp_path):
+    """A generator is run as a list is; the same rows again pay nothing."""
+    for _ in range(2):
+        source = ({"url": f"{pictures.url}/{number}.jpg"} for number in range(3))
+        run = await last(stream(source, tmp_path / "out", service))
+        assert (run.stopped_by, run.summary().counts["ok"]) == (None, 3)
+    assert names_charged(service) == ["0", "1", "2"]
+
+
 async def test_duplicates_of_rows_sent_long_before_cost_nothing(manifest, pictures, service, tmp_path):
     """Rows with the URL, or with the content, of rows that are paid already become duplicates."""
     pictures.held_number = 100

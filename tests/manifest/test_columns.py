@@ -96,6 +96,16 @@ def test_rows_of_json_may_lack_what_some_have():
         list(ManifestReader(endless, options=ReadOptions(id_column="sku")))
 
 
+def test_a_missing_named_column_of_json_is_reported_before_the_first_row():
+    """No row of JSON is read with a named column that the manifest lacks, however short or long it is."""
+    row = {"url": "https://example.com/a.jpg"}
+    for rows in ([row], [row] * 2000, [row] * 1000 + [{"sku": 1}]):
+        with pytest.raises(ManifestError, match="no column is named `sku`"):
+            next(iter(ManifestReader(rows, options=ReadOptions(id_column="sku"))))
+    items = list(ManifestReader([row] * 999 + [{**row, "sku": 1}, row], options=ReadOptions(id_column="sku")))
+    assert [item.seq for item in items] == list(range(1001))
+
+
 def test_names_match_exactly_before_they_match_in_another_case():
     """The name `image` finds the column `Image` only if there is no column `image`."""
     row = {"IMAGE": "https://example.com/1.jpg", "image": "https://example.com/2.jpg"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from hashlib import sha256
@@ -22,7 +23,7 @@ from hypothesis import strategies as st
 from lightmeter.errors import ManifestError
 from lightmeter.manifest.canonical_url import canonical_url
 from lightmeter.manifest.item import stable_id
-from lightmeter.manifest.readers import ManifestReader
+from lightmeter.manifest.readers import ManifestReader, rereadable
 from lightmeter.manifest.text_formats import MAX_JSON_BYTES
 
 URLS = ["https://example.com/a.jpg", "https://example.com/b.mp4"]
@@ -233,6 +234,39 @@ def test_paths_on_standard_input_are_relative_to_the_working_folder():
     """Paths from standard input are relative to the working folder."""
     (item,) = ManifestReader("-", stdin=io.BytesIO(b"path\na.jpg\n"))
     assert item.path == str(Path.cwd() / "a.jpg")
+
+
+@pytest.mark.parametrize("form", STREAMS)
+def test_standard_input_can_be_read_again(form, monkeypatch):
+    """Each reader of standard input reads it from the start, also if an earlier one stopped in between."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(STREAMS[form])))
+    assert next(iter(ManifestReader("-"))).url == URLS[0]
+    for _ in range(2):
+        reader = ManifestReader("-")
+        assert [item.url for item in reader] == URLS
+        assert reader.sha256 == sha256(STREAMS[form]).hexdigest()
+
+
+def test_an_iterator_can_be_read_again_from_its_copy():
+    """The copy of an iterator gives the items, the types and the digest of a list each time, also of bad rows."""
+    rows = [URLS[0], Path("a.jpg"), {"URL": URLS[1], "when": date(2024, 1, 2), "tags": [1, None], "n": 2**70}, 5]
+    listed = ManifestReader(rows)
+    items, source = list(listed), rereadable(row for row in rows)
+    for _ in range(2):
+        reader = ManifestReader(source)
+        assert list(reader) == items
+        assert (reader.name, reader.sha256, reader.extra_types) == ("generator", listed.sha256, listed.extra_types)
+    assert rereadable(rows) is rows
+
+
+def test_an_arrow_reader_can_be_read_again_from_its_copy():
+    """A reader of Arrow batches gives its rows and the types of its columns each time."""
+    table = pa.table({"url": URLS, "when": [date(2024, 1, 2), None]})
+    source = rereadable(table.to_reader())
+    for _ in range(2):
+        reader = ManifestReader(source)
+        assert [item.url for item in reader] == URLS
+        assert reader.extra_types == {"when": "date"}
 
 
 def test_lists_of_urls_paths_and_dicts():

@@ -25,6 +25,7 @@ class Site:
         self.requests = []
         self.headers = []
         self.sent_bytes = 0
+        self.broken_paths = set()
         self.jpeg = tiny_jpeg()
         self.video = tiny_video(folder / "good.avi", frames=25).read_bytes()
         blank = [blank_picture()] * 25
@@ -64,6 +65,19 @@ class Site:
         await response.prepare(request)
         if request.method == "GET":
             request.transport.abort()
+        return response
+
+    async def _breaks_off_once(self, request):
+        """Break off the first transfer of a path after 100,000 of 270,054 bytes; serve the second whole."""
+        content = picture_bytes("BMP", (300, 300))
+        if request.path in self.broken_paths:
+            return web.Response(body=content, content_type="image/bmp")
+        self.broken_paths.add(request.path)
+        response = web.StreamResponse(headers={"Content-Type": "image/bmp", "Content-Length": str(len(content))})
+        await response.prepare(request)
+        await response.write(content[:100_000])
+        await asyncio.sleep(0.05)
+        request.transport.abort()
         return response
 
     async def _untyped(self, _):

@@ -11,6 +11,7 @@ import pytest
 
 from lightmeter.manifest.item import Item
 from lightmeter.media.image import read_size
+from lightmeter.prechecks import check as check_module
 from lightmeter.prechecks.check import Checker, CheckLimits
 from lightmeter.prechecks.finding import CheckName
 from lightmeter.testing import blank_picture, stamped_video, tiny_jpeg, tiny_picture, tiny_png, tiny_video
@@ -65,6 +66,17 @@ async def test_a_picture_by_url_is_decoded_as_the_same_file_is(checker, site, tm
     ]
     for name in ("width", "height", "size_bytes", "content_sha256", "perceptual_hash", "thumbnail"):
         assert getattr(local, name) == getattr(remote, name) is not None
+
+
+async def test_broken_transfers_do_not_block_other_rows(site, monkeypatch):
+    """A row holds no memory between its tries, so rows that wait for memory and rows that wait for a slot go on."""
+    monkeypatch.setattr(check_module, "_MAX_MEMORY_BYTES", 300_000)  # one picture has 270,054 bytes
+    limits = CheckLimits(max_checks=2, max_image_bytes=300_000)
+    async with Checker(capture_interval_s=1, max_frames=3, limits=limits) as checker, asyncio.timeout(30):
+        rows = [row(f"{site.base_url}/breaks-off-once.{seq}.bmp", seq=seq) for seq in range(6)]
+        checks = await asyncio.gather(*map(checker.check, rows))
+    assert {(checked.fatal, checked.width, checked.height) for checked in checks} == {(None, 300, 300)}
+    assert all(checked.content_sha256 for checked in checks)
 
 
 @pytest.mark.parametrize("path", ["only-head.jpg", "breaks-off-picture.jpg"])

@@ -56,6 +56,14 @@ async def test_a_plan_uses_the_results_of_the_workers(manifest, tmp_path, dask, 
         assert next(db.execute("SELECT count(*) FROM thumbnails"))[0] == 35
 
 
+async def test_a_cluster_checks_the_rows_of_a_generator(manifest, tmp_path, dask):
+    """A plan and a check by workers have the rows of a generator, which can be read only once."""
+    paths, options = list(manifest.parent.glob("1*.jpg")), {"executor": dask, "shard_rows": 7}
+    plan = await lm.plan((path for path in paths), features=["colors"], **options)
+    report = await lm.check((path for path in paths), **options)
+    assert plan.counts["pending"] == report.counts["pending"] == len(paths)
+
+
 @pytest.mark.sweep
 async def test_the_shards_go_through_an_object_store(manifest, tmp_path, dask, s3):
     """Rows and results are files below an s3:// prefix; none is left after the check."""

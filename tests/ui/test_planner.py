@@ -116,6 +116,12 @@ def test_price_follows_the_form_without_the_manifest(tmp_path):
     assert (planner.price["budget"], planner.price["affordable"]) == (None, None)
 
 
+def test_a_generator_can_be_planned_again(one, tmp_path):
+    """A planner of a generator has its rows also in the second plan."""
+    planner = PlannerView((path for path in one.parent.glob("*.jpg")), out=tmp_path / "out", features="colors")
+    assert [planner.plan().result().rows for _ in range(2)] == [1, 1]
+
+
 def test_sentences_of_a_plan_are_shown_only_with_its_options(tmp_path):
     """What the plan says of its budget is not shown beside the price for another budget, or beside an error."""
     planner = PlannerView(pictures(tmp_path, 3), out=tmp_path / "out", features="colors", budget=6)

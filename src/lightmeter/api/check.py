@@ -16,7 +16,7 @@ from lightmeter.html_fragments import esc
 from lightmeter.journal.header import read_run_header
 from lightmeter.journal.queries.items import count_by_reason, count_by_status, count_findings
 from lightmeter.journal.store import open_read_only
-from lightmeter.manifest.readers import ManifestSource
+from lightmeter.manifest.readers import ManifestSource, rereadable
 from lightmeter.option_arguments import CheckArguments
 from lightmeter.options import Options, make_options
 from lightmeter.planning.checks.checked_rows import stream_check
@@ -153,6 +153,7 @@ async def stream_check_report(
     started = clock.monotonic()
     settings, checker = read_settings(), None
     if scale_out.executor != "local":
+        manifest = await asyncio.to_thread(rereadable, manifest)
         async with aclosing(stream_shard_checks(manifest, options, settings, scale_out)) as shards:
             async for result in shards:
                 if isinstance(result, Progress):

@@ -24,7 +24,7 @@ from lightmeter.api.streaming_run import continue_streaming_run, stream_manifest
 from lightmeter.engine.engine import ALL_ROWS, PlaceRange
 from lightmeter.errors import UsageError
 from lightmeter.journal.header import read_run_header
-from lightmeter.manifest.readers import ManifestSource
+from lightmeter.manifest.readers import ManifestSource, rereadable
 from lightmeter.option_arguments import PlanArguments, PlanOptions, ResumeOptions
 from lightmeter.options import Options, make_options, parse_options
 from lightmeter.planning.build import load_plan, refresh_service_info, stream_plan
@@ -92,9 +92,9 @@ async def stream_screened_plan(
             read.
         Interrupted: the user stopped the screen.
     """
-    screen = await asyncio.to_thread(make_screen, options, settings)
-    checker = None
+    screen, checker = await asyncio.to_thread(make_screen, options, settings), None
     if scale_out.executor != "local" and options.precheck:
+        source = await asyncio.to_thread(rereadable, source)
         async with aclosing(stream_shard_checks(source, options, settings, scale_out)) as shards:
             async for result in shards:
                 if isinstance(result, Progress):
@@ -236,7 +236,7 @@ async def prepare_run(
         AccessDenied: the service does not accept the key; checked before the first row is read.
         Unreachable: the service does not answer; checked before the first row is read.
     """
-    folder, new_options = Path(out), make_options(**options)
+    folder, new_options, source = Path(out), make_options(**options), await asyncio.to_thread(rereadable, source)
     header = await asyncio.to_thread(find_run_of_manifest, folder, source, new_options)
     if header is not None and not header.planning_open:
         await store_options(folder, merged_options(folder, header, new_options))

@@ -13,7 +13,7 @@ from lightmeter.api.run_steps import StartArguments, merged_options, settle_form
 from lightmeter.errors import ManifestError, UsageError
 from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.store import open_read_only
-from lightmeter.manifest.readers import ManifestSource, location_of
+from lightmeter.manifest.readers import ManifestSource, location_of, rereadable
 from lightmeter.options import Options
 from lightmeter.planning.build import plan_without_rows, stream_plan
 from lightmeter.planning.plan import Plan
@@ -81,9 +81,11 @@ async def stream_manifest(
     Raises:
         UsageError: the run must not send rows while its manifest is read (see `check_streamable`), or its cost has no
             bound and the user did not consent (`--yes`).
-        ManifestError: the manifest cannot be opened. An error in a later row does not raise this, but ends the run.
+        ManifestError: the manifest cannot be opened, or it lacks a column that the options name. An error in a later
+            row does not raise this, but ends the run.
     """
     check_streamable(options, source)
+    source = await asyncio.to_thread(rereadable, source)
     header = await asyncio.to_thread(find_run_of_manifest, folder, source, options)
     if header is None:
         plan = await plan_without_rows(source, options, settings)

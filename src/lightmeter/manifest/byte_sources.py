@@ -9,13 +9,12 @@ import glob
 import gzip
 import io
 import re
-import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from lightmeter.errors import ManifestError, SettingsError
@@ -156,17 +155,14 @@ class HashingReader(io.RawIOBase):
 
 
 @contextmanager
-def open_raw(location: Location, stdin: IO[bytes] | None = None) -> Iterator[Any]:
+def open_raw(location: Location) -> Iterator[Any]:
     """Open a manifest for reading its stored bytes, without decompression; a context manager that yields the stream.
 
-    If the location is standard input, `stdin` is the stream to read; None means the standard input of the process.
+    The location is not standard input.
 
     Raises:
         ManifestError: the file is missing or not readable.
     """
-    if location.is_stdin:
-        yield stdin or sys.stdin.buffer
-        return
     try:
         if location.path is not None:
             opened: Any = location.path.open("rb")

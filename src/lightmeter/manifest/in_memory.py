@@ -16,10 +16,12 @@ def sequence_rows(source: Iterable[Any]) -> Iterator[RawRow]:
     """Yield a manifest row for each element of `source`.
 
     A string is a URL, an object such as `Path` is a path, and a mapping holds the cells of a row. An element of another
-    type gives a row whose `problem` says that it cannot be analyzed.
+    type gives a row whose `problem` says that it cannot be analyzed. A `RawRow` is yielded unchanged.
     """
     for entry in source:
-        if isinstance(entry, str):
+        if isinstance(entry, RawRow):
+            yield entry
+        elif isinstance(entry, str):
             yield RawRow({"url": _text(entry)})
         elif isinstance(entry, PathLike):
             yield RawRow({"path": _text(fspath(entry))})

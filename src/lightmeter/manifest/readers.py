@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from hashlib import sha256
+from itertools import chain
 from os import PathLike
 from pathlib import Path
+from threading import Event
 from typing import IO, Any, Final, Protocol, TypeAlias, cast, runtime_checkable
 
 import orjson
@@ -17,6 +21,7 @@ from lightmeter.manifest.folders import FileSet, file_set, stored_digest
 from lightmeter.manifest.in_memory import column_values, sequence_rows
 from lightmeter.manifest.item import Item
 from lightmeter.manifest.row_parser import RawRow, ReadOptions, column_roles, make_item, missing_column, observe_types
+from lightmeter.manifest.spool import SpooledRows, StandardInputReader, standard_input
 from lightmeter.manifest.tar_samples import tar_rows
 from lightmeter.manifest.text_formats import guess_format, json_rows, jsonl_rows, table_rows, text_rows
 from lightmeter.redaction import has_credentials
@@ -75,8 +80,27 @@ or a Series is a table.
 """
 
 
+def _name_of(source: object) -> str:
+    return source.name if isinstance(source, SpooledRows) else type(source).__name__
+
+
+def rereadable(source: ManifestSource) -> ManifestSource:
+    """Return a manifest that can be read several times: `source`, or a copy of its rows if `source` is an iterator.
+
+    An iterator, such as a generator, is read to its end. The rows are copied to a temporary file; the batches of an
+    Arrow reader are kept in memory.
+    """
+    if not isinstance(source, Iterator):
+        return source
+    if isinstance(source, ArrowStream):
+        import pyarrow as pa  # noqa: PLC0415 (Arrow only where needed)
+
+        return cast("ArrowStream", pa.table(source))
+    return cast("ManifestSource", SpooledRows(source))
+
+
 class ManifestReader:
-    """Iterable over the items of a manifest; each iteration reads the manifest again (standard input only once).
+    """Iterable over the items of a manifest; each iteration reads the manifest again, unless it is an iterator.
 
     A file may be `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.json` (one array) or `.txt`, each also with `.gz`; or
     `.parquet`.
@@ -103,8 +127,9 @@ class ManifestReader:
         self._options = options
         self._types: dict[str, str] = {}
         self._sha256: str | None = None
+        self._stopped = Event()
         self._location = location_of(source)
-        self.name = self._location.name if self._location else type(source).__name__
+        self.name = _name_of(source) if self._location is None else self._location.name
 
     @property
     def extra_types(self) -> dict[str, str]:
@@ -134,6 +159,10 @@ class ManifestReader:
         if self._sha256 is None:
             raise RuntimeError("the manifest's digest is known once it has been read to its end")
         return self._sha256
+
+    def stop(self) -> None:
+        """End a wait for standard input in another thread, where a ManifestError is raised; no rows can follow."""
+        self._stopped.set()
 
     def __iter__(self) -> Iterator[Item]:
         """Yield the rows of the manifest as items, from the first row on.
@@ -194,7 +223,7 @@ class ManifestReader:
     def _stored_rows(self, location: Location) -> Iterator[RawRow]:
         """Yield the rows of a manifest file or of standard input; after the last row, set the property `sha256`."""
         file_format = self._format(location)
-        with open_raw(location, self._stdin) as opened:
+        with self._open_stdin() if location.is_stdin else open_raw(location) as opened:
             raw = HashingReader(opened)
             if file_format == "parquet":
                 digest = raw.finish()
@@ -206,6 +235,9 @@ class ManifestReader:
                 yield from self._line_rows(LineReader(decompress(raw, location), self.name), file_format)
                 digest = raw.finish()
             self._sha256 = digest
+
+    def _open_stdin(self) -> AbstractContextManager[Any]:
+        return nullcontext(self._stdin or StandardInputReader(standard_input(sys.stdin.buffer), self._stopped))
 
     def _format(self, location: Location) -> str | None:
         """Return a manifest's format, such as `csv`, by the suffix of its file name; None for standard input.
@@ -260,24 +292,25 @@ class ManifestReader:
     def _typed_rows(self, rows: Iterator[RawRow]) -> Iterator[RawRow]:
         """Yield `rows` unchanged. Before each row, adapt the column types that `extra_types` returns to its values.
 
-        `rows` come from a source in which each row may have other columns, such as JSON lines or a list of dicts.
+        `rows` come from a source in which each row may have other columns, such as JSON lines or a list of dicts. No
+        row is yielded before all columns that the user named in the options were found, because it may be paid for
+        (`--stream`) before a later one is read.
 
         Raises:
-            ManifestError: a column that the user named in the options is in none of the first `_SEARCHED_ROWS` rows.
-                The rows before have been yielded then.
+            ManifestError: a column that the user named is in none of the first `_SEARCHED_ROWS` rows.
         """
+        first_rows: list[RawRow] = []
         columns: dict[str, None] = {}
         missing = self._options.first_missing_column(columns)
-        for count, row in enumerate(rows, start=1):
-            observe_types(self._types, column_roles(tuple(row.cells), self._options).extra, row.cells)
-            if missing is not None:
-                columns.update(dict.fromkeys(row.cells))
-                missing = self._options.first_missing_column(columns)
-                if missing is not None and count >= _SEARCHED_ROWS:
-                    break
-            yield row
+        while missing is not None and len(first_rows) < _SEARCHED_ROWS and (row := next(rows, None)) is not None:
+            first_rows.append(row)
+            columns.update(dict.fromkeys(row.cells))
+            missing = self._options.first_missing_column(columns)
         if missing is not None:
             raise missing_column(self.name, missing, columns)
+        for row in chain(first_rows, rows):
+            observe_types(self._types, column_roles(tuple(row.cells), self._options).extra, row.cells)
+            yield row
 
     def _must_name_no_column(self) -> None:
         """Raise ManifestError if the options name a column. Called for manifests without columns (lists of URLs)."""

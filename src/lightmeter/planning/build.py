@@ -120,8 +120,8 @@ def _check_options(options: Options) -> None:
 async def plan_without_rows(source: ManifestSource, options: Options, settings: Settings) -> Plan:
     """Return a plan without rows, for a run with `--stream`, which plans the rows while it sends the first of them.
 
-    The manifest is hashed, but its rows are not parsed or checked. The plan has the price of a picture, but not that of
-    the run: its `credits` are 0.
+    The manifest is hashed, but only its first row is parsed, and no row is checked. The plan has the price of a
+    picture, but not that of the run: its `credits` are 0.
 
     Args:
         source: The manifest.
@@ -129,7 +129,7 @@ async def plan_without_rows(source: ManifestSource, options: Options, settings: 
         settings: The user's settings.
 
     Raises:
-        ManifestError: the manifest cannot be read.
+        ManifestError: the manifest cannot be read, or it lacks a column that the options name.
         AccessDenied: the service does not accept the key.
         Unreachable: the service cannot be reached.
         SettingsError: there is no key, an option cannot be priced, or the service lacks a back end.
@@ -140,6 +140,7 @@ async def plan_without_rows(source: ManifestSource, options: Options, settings: 
     _check_options(options)
     options = with_prices_from_settings(options, settings)
     reader = ManifestReader(source, options=options.read_options)
+    await asyncio.to_thread(next, iter(ManifestReader(source, options=options.read_options)), None)
     digest = await asyncio.to_thread(digest_of, source, options.read_options)
     service = await preflight(options, settings, required=True)
     prices = price_meta(options, settings, service)

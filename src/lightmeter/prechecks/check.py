@@ -212,22 +212,26 @@ class Checker:
         return replace(checked, findings=(*checked.findings, found))
 
     async def _check_url(self, item: Item, expected: MediaKind | None, host: HostLimit) -> CheckResult:
-        if expected == "video":
-            return await self._check_remote_video(item, expected, host)
-        async with self._memory.reservation() as memory:
-            return await self._check_remote_image(item, expected, host, memory)
+        if expected != "video":
+            async with self._memory.reservation() as memory:
+                checked = await self._check_remote_image(item, expected, host, memory)
+            if checked.kind != "video" or checked.fatal is not None:
+                return checked
+        return await self._check_remote_video(item, expected, host)
 
     async def _check_remote_image(
         self, item: Item, expected: MediaKind | None, host: HostLimit, memory: MemoryReservation
     ) -> CheckResult:
+        """Check the URL of a row that may be an image. If it is a video, the result says only that.
+
+        `memory` reserves memory for the content of the image; no task may wait for a slot while it holds memory.
+        """
         response = await send_with_retries(
-            host, lambda: self._prober.probe(item.url, self._read_limits, memory), self._rows
+            host, lambda: self._prober.probe(item.url, self._read_limits, memory), self._rows, memory=memory
         )
         checked = judge_response(response, expected, self._robots)
-        if not response.ok or checked.fatal is not None or checked.kind is None:
+        if not response.ok or checked.fatal is not None or checked.kind != "image":
             return checked
-        if checked.kind == "video":
-            return await self._check_remote_video(item, expected, host)
         checked = replace(checked, size_bytes=response.size_bytes, content_sha256=response.sha256)
         if sniff(response.head) is None:
             return checked

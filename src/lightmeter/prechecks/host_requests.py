@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from time import monotonic
 from typing import Final
 from urllib.parse import urlsplit
 
 from lightmeter.errors import FetchError
 from lightmeter.prechecks.host_limit import HostLimit
+from lightmeter.prechecks.memory_limit import MemoryReservation
 from lightmeter.prechecks.robots_rules import RobotsRules
 from lightmeter.prechecks.url_probe import BrokenTransfer, HostUnavailable, NoAnswer, ReadLimits, UrlProber
 from lightmeter.prechecks.url_verdict import ProbeResponse
@@ -60,7 +62,12 @@ class HostLimits:
 
 
 async def send_with_retries(
-    host: HostLimit, request: Callable[[], Awaitable[ProbeResponse]], slots: asyncio.Semaphore, *, timed: bool = True
+    host: HostLimit,
+    request: Callable[[], Awaitable[ProbeResponse]],
+    slots: asyncio.Semaphore,
+    *,
+    timed: bool = True,
+    memory: MemoryReservation | None = None,
 ) -> ProbeResponse:
     """Send a request and return its response; if it fails in a way that may pass, send it again after a pause.
 
@@ -74,6 +81,8 @@ async def send_with_retries(
         slots: Semaphore that limits requests to all hosts together. It is acquired here for each try, so the caller
             must not hold it.
         timed: Whether a slow response lowers the limit of the host; false for downloads of very different lengths.
+        memory: Memory that `request` reserves; None if it reserves none. It is released before each pause, because
+            tasks that hold a slot wait for memory: a task that held memory while it waits for a slot would block them.
 
     Raises:
         FetchError: there is no response.
@@ -97,15 +106,16 @@ async def send_with_retries(
                 asked_s = response.retry_after_s
             else:
                 host.answered(monotonic() - started_s if timed else None, monotonic())
-                if is_repeated or not response.broke_off:
+                if is_repeated or not tries_left or not response.broke_off:
                     return response
-                is_repeated = True
+                is_repeated, response = True, replace(response, head=b"")
             if not tries_left:
                 break
+        if memory is not None:
+            await memory.release()
         await asyncio.sleep(min(asked_s or pause_s, _MAX_PAUSE_S))
         pause_s *= 2
-    if response.is_rate_limited:
-        host.failed(f"HTTP {response.status}", monotonic())
+    host.failed(f"HTTP {response.status}", monotonic())
     return response
 
 

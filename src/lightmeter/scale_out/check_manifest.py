@@ -78,7 +78,7 @@ async def stream_shard_checks(
         scale_out: The cluster, and how rows are divided.
 
     Raises:
-        UsageError: the manifest is standard input, which cannot be read twice; or a shard file cannot be used.
+        UsageError: the manifest is standard input; or a shard file cannot be used.
         ManifestError: the manifest cannot be read.
         WorkersLost: several worker processes died during the same shard.
     """

@@ -163,6 +163,7 @@ async def _write_rows(
         checker if options.precheck else nullcontext() as open_checker,
         aclosing(check_rows(items, open_checker, cache, thumbnails)) as steps,
     ):
+        stack.callback(reader.stop)  # a thread that waits for standard input would keep the process alive
         near = stack.enter_context(find_near)
         async for step in steps:
             if step.rows:

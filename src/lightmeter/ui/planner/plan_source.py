@@ -17,7 +17,7 @@ from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.queries.charges import credit_totals
 from lightmeter.journal.queries.frame_counts import UNSENT, frames_to_send
 from lightmeter.journal.store import open_read_only
-from lightmeter.manifest.readers import ManifestSource
+from lightmeter.manifest.readers import ManifestSource, rereadable
 from lightmeter.options import Options
 from lightmeter.planning.build import load_plan
 from lightmeter.planning.plan import Plan
@@ -114,6 +114,7 @@ class PlanSource:
                     raise
         if self._manifest is None:
             raise UsageError("The manifest of this run is not known, so its rows cannot be read again.")
+        self._manifest = await asyncio.to_thread(rereadable, self._manifest)
         planning = stream_screened_plan(self._manifest, options, read_settings(), out=out)
         async with aclosing(planning) as steps:
             async for step in steps:
