@@ -162,7 +162,7 @@ def test_a_compressed_tar_is_refused_with_a_way_out(tmp_path, name):
 
 
 async def test_keys_that_begin_anew_in_each_tar_lose_no_row(tmp_path, charges_at_once):
-    """A sample whose key an earlier tar has is sent too; its id is its place in the tars, and others keep their keys."""
+    """A sample whose key an earlier tar has is sent too, with its place in the tars as id; others keep their keys."""
     pictures = sorted((DATA / "media").glob("*.jpg"))[:6]
     for shard in range(3):
         members = {f"{n}.jpg": path.read_bytes() for n, path in enumerate(pictures[2 * shard :][:2])}
