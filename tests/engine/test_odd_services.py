@@ -84,6 +84,27 @@ class TestFailedJobs:
         assert (run.summary().counts["ok"], run.summary().counts["failed"]) == (2, 1)
 
 
+class Inexact(Hostile):
+    """A service whose answers, from a POST on, do not state the exact price of all their images."""
+
+    oddity = ""
+    first = 1
+    later_price = 10
+
+    def answer(self, urls, names=None):
+        if self.posts < self.first:
+            return super().answer(urls, names)
+        self.price = self.later_price
+        answer = super().answer(urls, names)
+        if self.oddity == "fraction":
+            answer["credits_paid"] -= 0.5
+        else:
+            answer["all"]["errors"] = ["claude: timeout"]
+        if self.oddity == "missing":
+            answer["all"]["assets"].pop()
+        return answer
+
+
 class TestPrices:
     """Services that charge more than the price table says."""
 
@@ -112,6 +133,50 @@ class TestPrices:
         run, _ = await try_out(service, rows=60, budget=30, batch_size=10)
         assert 10_000 - service.balance == 30
         assert run.summary().paid == 30
+
+    @pytest.mark.parametrize(
+        ("oddity", "word", "first"),
+        [
+            *(("error", "ack", 1), ("fraction", "ack", 1), ("error", "well", 20)),
+            *(sweep(*each) for each in (("missing", "ack", 1), ("fraction", "well", 1), ("missing", "well", 20))),
+        ],
+    )
+    async def test_a_charge_above_its_hold_raises_later_holds(self, try_out, oddity, word, first):
+        """The budget holds although the answers with the higher price report errors, fractions or not all images."""
+        service = Inexact(lambda *_: word, balance=10_000, polls_until_done=1)
+        service.oddity, service.first = oddity, first
+        run, _ = await try_out(service, rows=120, budget=150, max_concurrency=8, batch_size=1)
+        assert 10_000 - service.balance <= 150
+        assert run.summary().paid > 120
+
+    async def test_a_charge_above_its_hold_is_remembered_at_the_next_start(self, try_out):
+        """A run that continues with a higher budget holds what its answers with errors were charged before."""
+        service = Inexact(lambda *_: "ack", balance=10_000, polls_until_done=1)
+        run, _ = await try_out(service, rows=100, budget=30)
+        async with listening(service) as base_url:
+            run = await lm.resume(run.folder, budget=70, base_url=base_url)
+        with open_read_only(run.folder) as db:
+            holds = [hold for (hold,) in db.execute("SELECT hold FROM submissions ORDER BY submission_id")]
+        assert holds[0] == 1
+        assert set(holds[1:]) == {10}
+        assert 10_000 - service.balance == run.summary().paid == 70
+
+    async def test_charges_of_requests_before_a_restart_raise_holds(self, try_out):
+        """If requests of an earlier process were charged more than they held, later requests hold that price."""
+        service = Hostile(
+            lambda number, _: "well" if number == 1 else "deny" if number == 10 else "ack",
+            balance=10_000,
+            polls_until_done=1 << 30,
+        )
+        run, _ = await try_out(service, rows=100, budget=150, max_concurrency=8, batch_size=1)
+        assert run.summary().paid == 1
+        assert run.summary().held > 0
+        service.price, service.polls_until_done = 5, 4
+        for job in service.jobs.values():
+            job["left"] = 1
+        async with listening(service) as base_url:
+            await lm.resume(run.folder, base_url=base_url)
+        assert 10_000 - service.balance < 150 + 8 * 5, "a few leave before the first answer"
 
     async def test_a_price_that_no_answer_names_is_learned_from_the_balance(self, try_out):
         """If answers name no charge, the balance shows the price of an image before more is exposed."""

@@ -122,8 +122,8 @@ def test_a_charge_that_was_assumed_is_marked(charge, paid, reported):
     assert (outcome.paid, outcome.charge_reported) == (paid, reported)
 
 
-def test_an_answer_with_errors_teaches_no_price():
-    """An answer with errors is not `error_free`, so its charge is not used as a price."""
+def test_an_answer_with_errors_teaches_no_exact_price():
+    """An answer with errors is not `error_free`: its charge may be less than the price."""
     assert outcome_of(
         b'{"credits_paid": 1, "all": {"assets": [{"name": "a"}], "errors": []}}', [(1, "a")], 4
     ).error_free

@@ -201,7 +201,10 @@ class Accounting:
         """Return (what an answer says about charge and rows, a note on an unexpected charge or None).
 
         Also learn two things from the answer: the prices, and whether the service names each asset by the URL that was
-        sent. `raw` is the body. `answer` is the body as a JSON object; None if it is not parsed yet or no JSON object.
+        sent. A charge that may be less than the full price, as after an error, counts as a price only if it is higher
+        than the hold: otherwise later holds would be too low as well.
+
+        `raw` is the body. `answer` is the body as a JSON object; None if it is not parsed yet or no JSON object.
         """
         outcome = outcome_of(raw, request.rows, request.hold, answer)
         if request.is_retry:
@@ -213,10 +216,13 @@ class Accounting:
             batches_wanted = images > 1 or self._session.header.options.batch_size not in {1, "auto"}
             if not outcome.rows_identified and batches_wanted:
                 self._run_state.add_note(_SINGLE_IMAGES)
-        if outcome.charge_evidence > 1 and request.kinds and all(row.error is None for row in outcome.rows):
+        full_price = outcome.charge_evidence > 1 and all(row.error is None for row in outcome.rows)
+        above_hold = outcome.paid > request.hold  # then the full price is that much, or more
+        if request.kinds and (full_price or above_hold):
             frames = FrameRange(min(images, request.max_images or images), request.max_images)
             return outcome, self._prices.observe(request.kinds, frames, outcome.paid)
-        self._prices.observe_unpriced(request.kinds or (None,))
+        if not above_hold:
+            self._prices.observe_unpriced(request.kinds or (None,))
         return outcome, None
 
     async def _count_outcome(self, request: InFlightRequest, outcome: AnswerOutcome) -> None:
