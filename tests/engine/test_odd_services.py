@@ -314,6 +314,31 @@ class TestNames:
         assert run.summary().paid == 33
         assert run.sql("SELECT sum(credits) AS n FROM assets")["n"][0] == 33
 
+    async def test_a_few_missing_assets_do_not_end_batches(self, try_out):
+        """If an answer leaves out one image of a batch, its row fails, and later requests have several images still."""
+        lost = []
+
+        def script(_, body):
+            lose = len(body["url"]) == 10 and not lost
+            lost.extend(body["url"] if lose else ())
+            return "lose one" if lose else "well"
+
+        run, service = await try_out(script, rows=60, batch_size=10, max_concurrency=2)
+        assert (run.summary().counts["ok"], run.summary().counts["failed"]) == (59, 1)
+        assert [(one.reason, one.rows) for one in run.reasons()] == [("no_asset", 1)]
+        assert service.images.count(10) > 2
+        assert run.header.notes == ()
+
+    async def test_images_are_sent_one_by_one_if_a_service_answers_one_of_each_batch(self, try_out):
+        """A service that leaves out the other image of the first batch gets no second batch."""
+        run, service = await try_out(
+            lambda _, body: "well" if isinstance(body["url"], str) or len(body["url"]) == 1 else "lose one",
+            rows=24,
+            batch_size=10,
+        )
+        assert (run.summary().counts["ok"], run.summary().counts["failed"]) == (23, 1)
+        assert sorted(service.images)[-2:] == [1, 2]
+
     async def test_batches_are_sent_where_names_are_good(self, try_out):
         """After one single image and one batch of two with good names, batches have the requested size."""
         run, service = await try_out(lambda *_: "well", rows=60, batch_size=10, max_concurrency=2)

@@ -102,6 +102,24 @@ def test_a_row_that_cannot_be_told_from_others_is_unmatched():
     assert outcome_of(fewer, [(1, "http://x/a.jpg"), (2, "http://x/b.jpg")], hold=3).reason == "no_asset"
 
 
+@pytest.mark.parametrize(
+    ("answered", "identified"),
+    [
+        ("abcd", True),
+        ("abcdx", True),
+        ("dcb", None),
+        ("ab", False),
+        ("abcx", False),
+        ("", None),
+    ],
+)
+def test_missing_assets_say_nothing_about_names(answered, identified):
+    """If every asset has the name of a row, and few rows have no asset, the answer is no evidence about names."""
+    raw = json.dumps({"credits_paid": 4, "all": {"assets": [{"name": f"http://x/{one}.jpg"} for one in answered]}})
+    rows = [(seq, f"http://x/{one}.jpg") for seq, one in enumerate("abcd")]
+    assert outcome_of(raw.encode(), rows, hold=4).rows_identified is identified
+
+
 def test_assets_may_stand_in_an_object():
     """An object of assets, named by its keys, is matched as a list is."""
     raw = json.dumps({"credits_paid": 2, "all": {"assets": {"b": {"tags": {}}, "a": {"tags": {}}}}}).encode()

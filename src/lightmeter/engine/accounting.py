@@ -42,7 +42,7 @@ from lightmeter.money.request_prices import RequestPrices
 from lightmeter.pricing.estimate import FrameRange
 from lightmeter.run_session.session import Session
 
-_SINGLE_IMAGES: Final = "The names in this service's answers do not identify images: images are sent one by one."
+_SINGLE_IMAGES: Final = "The names in this service's answers do not identify every image: images are sent one by one."
 _CHARGE_UNKNOWN: Final = (
     "A request failed and its answer names no charge: its price stays held until the balance shows the charge."
 )
