@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from math import inf
 from typing import Final
 
@@ -70,7 +69,7 @@ class Dispatcher:
         self._options = session.header.options
         self._sending: set[asyncio.Task[None]] = set()
         self._unsent_place: int | None = None
-        self._exclusions = 0  # how often rows were marked as too expensive for the cap, or as without a highest price
+        self._excluded: set[int] = set()  # rows of the present batch that are too expensive or have no highest price
 
     async def dispatch_rows(self, first: int, last: int) -> int:
         """Send the pending rows in places `first` to `last` of the send order; return the number of requests sent.
@@ -116,15 +115,15 @@ class Dispatcher:
         for batch in batches:
             if self._run_state.stopping.is_set() or self._run_state.must_resolve:
                 break
-            exclusions = self._exclusions
+            self._excluded.clear()
             admitted = await self._admit(batch)
             if admitted is not None:
                 self._launch(admitted)
                 sent += 1
-            admitted_rows = 0 if admitted is None else len(admitted.rows)
-            excluded = self._exclusions > exclusions
-            if self._options.sample != "order" and not excluded and admitted_rows < len(batch.rows):
-                self._unsent_place = batch.rows[admitted_rows].place
+            done = self._excluded.union(row.seq for row in (admitted.rows if admitted else ()))
+            left = [row.place for row in batch.rows if row.seq not in done]
+            if self._options.sample != "order" and left:
+                self._unsent_place = left[0]
                 break
         return sent
 
@@ -202,13 +201,12 @@ class Dispatcher:
         """Wait until rate limit, budget and `max_at_risk` allow a batch to be sent; return it, trimmed to both limits.
 
         `max_at_risk` is the cap on the credits at risk of all requests, including the batch. Return None if the run
-        stops, if the first row alone exceeds the budget or the cap, or if the engine must first find out what
-        unanswered requests cost.
+        stops, if no row may be sent, if the first such row alone exceeds the budget, or if the engine must first find
+        out what unanswered requests cost.
         """
         state = self._run_state
         while not state.stopping.is_set():
-            priced = replace(batch, hold=self._prices.max_credits(batch.rows))  # by all charges known so far
-            within_cap = await self._trim_to_risk_cap(priced)
+            within_cap = await self._trim_to_risk_cap(batch.rows)
             if within_cap is None:
                 return None
             batch = within_cap
@@ -248,28 +246,34 @@ class Dispatcher:
             return True
         return self._requests_outstanding() and not self._exposure_allows(batch)
 
-    async def _trim_to_risk_cap(self, batch: Batch) -> Batch | None:
+    async def _trim_to_risk_cap(self, rows: Sequence[PendingRow]) -> Batch | None:
         """Return a batch of as many first rows as `max_at_risk` credits pay for; None if no row may be sent.
 
-        If the first row alone costs more, mark it as over budget. If the run has a budget, and a row has no highest
-        price (such as a video of unknown length), mark all rows of the batch as over budget.
+        The price is computed from all charges known so far. Rows that may not be sent at all are left out and marked as
+        over budget. These are rows that alone cost more than the cap. If the run has a budget, these are also rows
+        without a highest price, such as a video of unknown length.
         """
-        if self._run_state.budget is not None and any(row.frames_high is None for row in batch.rows):
-            await self._mark_over_caps(batch.rows, "no_bound")
-            return None
-        trimmed = trim_batch(batch, self._options.max_at_risk, self._prices.max_credits)
-        if trimmed is None:
-            await self._mark_over_caps(batch.rows[:1], "at_risk")
-        return trimmed
-
-    async def _mark_over_caps(self, rows: Sequence[PendingRow], reason: str) -> None:
-        self._exclusions += 1
-        if rows[0].retry is not None:
-            await self._session.journal.write(set_row_retry_obstacle(reason, rows[0].seq))
-            return
+        bounded = []
         for row in rows:
-            await self._session.journal.write(mark_row_over_budget(reason, row.seq))
-        self._run_state.mark_over_caps(len(rows))
+            if self._run_state.budget is not None and row.frames_high is None:
+                await self._mark_over_caps(row, "no_bound")
+            else:
+                bounded.append(row)
+        for first, row in enumerate(bounded):
+            batch = Batch(tuple(bounded[first:]), self._prices.max_credits(bounded[first:]))
+            trimmed = trim_batch(batch, self._options.max_at_risk, self._prices.max_credits)
+            if trimmed is not None:
+                return trimmed
+            await self._mark_over_caps(row, "at_risk")
+        return None
+
+    async def _mark_over_caps(self, row: PendingRow, reason: str) -> None:
+        self._excluded.add(row.seq)
+        if row.retry is not None:
+            await self._session.journal.write(set_row_retry_obstacle(reason, row.seq))
+            return
+        await self._session.journal.write(mark_row_over_budget(reason, row.seq))
+        self._run_state.mark_over_caps(reason, 1)
 
     def _must_leave_alone(self, batch: Batch) -> bool:
         """Whether a batch must be the only request in flight.

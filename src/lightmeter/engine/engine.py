@@ -18,6 +18,7 @@ from lightmeter.client.rate_limit import AdaptiveLimiter
 from lightmeter.clock import STEP_S
 from lightmeter.engine.accounting import Accounting, initial_name_reliability
 from lightmeter.engine.batching import NameReliabilityTracker
+from lightmeter.engine.budget_errors import caps_reached, key_budget_reached, run_budget_reached
 from lightmeter.engine.dispatcher import Dispatcher
 from lightmeter.engine.frame_extraction import FrameExtractor
 from lightmeter.engine.limiter_state import persisted_limiter
@@ -27,7 +28,7 @@ from lightmeter.engine.recovery import recover_open_submissions
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.sender import Sender
 from lightmeter.engine.url_uploads import UploadFetcher, UploadSelection
-from lightmeter.errors import BudgetReached, OutcomeUnknown, OutOfCredits
+from lightmeter.errors import OutcomeUnknown, OutOfCredits
 from lightmeter.export.ask_answer_check import rows_with_invalid_answers
 from lightmeter.journal.balance_proofs import requeue_unanswered_rows
 from lightmeter.journal.commands.alerts import add_notes
@@ -299,19 +300,11 @@ class Engine:
         reason = self._limit_reached()
         marked = await self.session.journal.write(mark_over_budget(reason, *self._rows))
         if marked and key_budget is not None:
-            credits_ = f"{key_budget.credits} credits a {key_budget.length}"
-            message = f"The budget of the key, {credits_}, is too small for {marked} rows."
-            hint = "Continue later, or raise LIGHTMETER_KEY_BUDGET: lightmeter resume DIR"
+            state.stop(key_budget_reached(marked, key_budget.credits, key_budget.length))
         elif marked and not no_credits:
-            message = f"The budget of {state.budget} credits is too small for {marked} rows."
-            hint = "Continue with a higher limit: lightmeter resume DIR --budget CREDITS"
+            state.stop(run_budget_reached(marked, state.budget))
         elif state.rows_over_caps:
-            rows = f"{state.rows_over_caps} rows"
-            message = f"{rows} may cost more than --max-at-risk allows for one, or have no upper price."
-            hint = "Continue with a higher limit: lightmeter resume DIR --max-at-risk CREDITS"
-        else:
-            return
-        state.stop(BudgetReached(message, hint=hint))
+            state.stop(caps_reached(state.rows_over_caps))
 
 
 def _initial_state(session: Session, started_at_s: float) -> tuple[RunState, RequestPrices]:

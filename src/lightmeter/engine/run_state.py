@@ -43,8 +43,8 @@ class RunState:
         unresolved_credits: Most credits that the unresolved requests may have cost.
         must_resolve: Whether the next batch must wait until a balance reading shows what unresolved requests cost.
         key_budget_exhausted: Whether the budget of the API key, over all runs, has no room for the next request.
-        rows_over_caps: Number of rows marked as over budget for one of two reasons: the row alone may cost more than
-            `--max-at-risk`, or it has no highest price.
+        rows_over_caps: Number of rows marked as over budget for each of two reasons: `at_risk` (the row alone may cost
+            more than `--max-at-risk`) and `no_bound` (it has no highest price).
         finished_rows: Number of rows that this process has given another status than `pending`.
         retries_pending: Whether the user stopped the run before the question (`--ask`) was repeated for all invalid
             answers.
@@ -80,7 +80,7 @@ class RunState:
     unresolved_credits: int = 0
     must_resolve: bool = False
     key_budget_exhausted: bool = False
-    rows_over_caps: int = 0
+    rows_over_caps: Counter[str] = field(default_factory=Counter)
     finished_rows: int = 0
     retries_pending: bool = False
     waiting: str | None = None
@@ -168,10 +168,10 @@ class RunState:
         self.planning = False
         self.state_changed.set()
 
-    def mark_over_caps(self, rows: int) -> None:
-        """Count rows as over budget: each alone may cost more than `--max-at-risk`, or has no highest price."""
+    def mark_over_caps(self, reason: str, rows: int) -> None:
+        """Count a number of rows as over budget, for one of the two reasons that `rows_over_caps` names."""
         self.move_rows("pending", "over_budget", rows)
-        self.rows_over_caps += rows
+        self.rows_over_caps[reason] += rows
 
     def end_retries(self) -> None:
         """Record that the user's question (`--ask`) is repeated for no more rows.
