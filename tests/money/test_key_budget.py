@@ -25,6 +25,7 @@ from lightmeter.money.key_budget import FILE_NAME, open_key_budget
 from lightmeter.settings import read_settings
 from tests.engine.hostile import Hostile, listening
 
+IMAGES = [{"url": f"http://pictures.example/{number}.jpg"} for number in range(12)]
 OPTIONS = {"features": ["tags"], "backends": ["clarifai"], "precheck": False}
 MARCH, APRIL = 1_772_700_000.0, 1_775_400_000.0  # 2026-03-05 and 2026-04-05, UTC
 
@@ -85,6 +86,35 @@ async def test_the_budget_of_a_key_holds_for_every_spelling_of_the_address(tmp_p
             urls = [f"http://pictures.example/{number}-{picture}.jpg" for picture in range(5)]
             await lm.run(await lm.plan(urls, base_url=spelling, **OPTIONS), tmp_path / f"out{number}")
     assert len(service.charged) == 8
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "charged"),
+    [
+        ([{"url": "http://pictures.example/v.mp4"}, *IMAGES[:6]], {"max_frames": 20}, 6),
+        (IMAGES, {"batch_size": 5}, 7),
+        ([{"url": "http://pictures.example/v.mp4"}, *IMAGES[:6]], {"max_frames": 20, "sample": "random"}, 1),
+    ],
+)
+async def test_the_rest_of_a_keys_budget_is_spent_as_a_budget_of_the_run(
+    tmp_path, charges_at_once, monkeypatch, rows, options, charged
+):
+    """After a row or batch that the key's budget has no room for, cheaper rows and smaller batches are sent."""
+    counts = []
+    for name in ("key", "run"):
+        monkeypatch.setenv("LIGHTMETER_STATE_DIR", str(tmp_path / f"{name}-state"))
+        if name == "key":
+            monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "7")
+        else:
+            monkeypatch.delenv("LIGHTMETER_KEY_BUDGET")
+        service = Hostile(lambda *_: "well")
+        async with listening(service) as base_url:
+            budget = 7 if name == "run" else 1000 if "sample" in options else None
+            plan = await lm.plan(rows, base_url=base_url, max_concurrency=1, budget=budget, **options, **OPTIONS)
+            run = await lm.run(plan, tmp_path / name)
+        counts.append((len(service.charged), run.summary().counts))
+    assert counts[0] == counts[1]
+    assert counts[0][0] == charged
 
 
 @pytest.mark.sweep  # daily: test_shared.py in tests/e2e/kills, and the spellings above

@@ -112,6 +112,7 @@ class Dispatcher:
     async def _send_all(self, batches: Iterable[Batch]) -> int:
         sent = 0
         self._unsent_place = None
+        self._run_state.set_key_budget_room(None)  # requests that could not be built reserved nothing
         for batch in batches:
             if self._run_state.stopping.is_set() or self._run_state.must_resolve:
                 break
@@ -210,13 +211,15 @@ class Dispatcher:
             if within_cap is None:
                 return None
             batch = within_cap
+            await self._read_key_budget(batch.hold)
             wait_s = self._limiter.wait_s(self._session.clock.monotonic(), len(self._sending))
-            if not state.fits_budget(batch.hold) or state.key_budget_exhausted:
+            if state.stopping.is_set():
+                return None
+            if state.credits_left is not None and batch.hold > state.credits_left:
                 if self._requests_outstanding():  # a charge below its hold may make room
                     await state.wait_for_change()
                     continue
-                room = 0 if state.key_budget_exhausted else state.budget_left
-                trimmed = trim_batch(batch, room, self._prices.max_credits)
+                trimmed = trim_batch(batch, state.credits_left, self._prices.max_credits)
                 if trimmed is None:
                     return None
                 batch = trimmed
@@ -231,6 +234,15 @@ class Dispatcher:
                 full = len(self._sending) >= self._options.max_concurrency  # only the end of a request makes room
                 await state.wait_for_change(None if full or wait_s <= 0 else wait_s)
         return None
+
+    async def _read_key_budget(self, wanted: int) -> None:
+        """Read how many credits the budget of the API key leaves, unless this is known (`RunState.key_budget_room`).
+
+        Do nothing if the key has no budget. `wanted` is the number of credits to reserve next.
+        """
+        key_budget, reserved = self._session.key_budget, self._run_state.reserved
+        if key_budget is not None and self._run_state.key_budget_room is None:
+            self._run_state.set_key_budget_room(max(0, await key_budget.room(wanted + reserved) - reserved))
 
     def _requests_outstanding(self) -> bool:
         return bool(self._sending) or self._run_state.polls_outstanding > 0

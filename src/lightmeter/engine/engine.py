@@ -288,7 +288,7 @@ class Engine:
         """Return what limits the run: `no_credits` (the account's balance), `key_budget`, or `budget` (the run's)."""
         if isinstance(self.run_state.stop_reason, OutOfCredits):
             return "no_credits"
-        return "budget" if self.session.key_budget is None or not self.run_state.key_budget_exhausted else "key_budget"
+        return "key_budget" if self.run_state.is_limited_by_key else "budget"
 
     async def _mark_unaffordable_rows(self) -> None:
         """Mark pending rows as `over_budget` and stop the run, if only a limit on credits prevents sending the rows."""
@@ -296,9 +296,8 @@ class Engine:
         no_credits = isinstance(state.stop_reason, OutOfCredits)
         if state.stopping.is_set() and not no_credits:
             return
-        key_budget = self.session.key_budget if state.key_budget_exhausted else None
-        reason = self._limit_reached()
-        marked = await self.session.journal.write(mark_over_budget(reason, *self._rows))
+        key_budget = self.session.key_budget if state.is_limited_by_key else None
+        marked = await self.session.journal.write(mark_over_budget(self._limit_reached(), *self._rows))
         if marked and key_budget is not None:
             state.stop(key_budget_reached(marked, key_budget.credits, key_budget.length))
         elif marked and not no_credits:
