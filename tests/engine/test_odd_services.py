@@ -47,6 +47,17 @@ class TestFailedJobs:
         assert (summary.paid, summary.held, len(service.charged)) == (2, 0, 2)
         assert (summary.counts["ok"], summary.counts["failed"]) == (2, 1)
 
+    @pytest.mark.parametrize("limit", ["budget", "key budget"])
+    async def test_credits_that_were_released_at_the_end_are_spent(self, try_out, monkeypatch, limit):
+        """If the balance proves at the end that failed jobs were free, the rows that waited for credits are sent."""
+        if limit == "key budget":
+            monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "5")
+        options = {"budget": 5} if limit == "budget" else {}
+        run, _ = await try_out(once("well", "ack and fail", "ack and fail"), rows=7, max_concurrency=1, **options)
+        summary = run.summary()
+        assert (summary.paid, summary.held, summary.counts["ok"], summary.counts["failed"]) == (5, 0, 5, 2)
+        assert run.stopped_by is None
+
     async def test_the_sole_spender_learns_the_charge_of_a_failed_job(self, try_out):
         """If nobody else spends, the missing credits are the charge of the failed job."""
         run, service = await try_out(once("well", "charge ack and fail"), rows=3, max_concurrency=1, sole_spender=True)

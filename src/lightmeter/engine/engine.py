@@ -226,13 +226,24 @@ class Engine:
         return True
 
     async def finish(self) -> None:
-        """Wait for all answers, and find out what lost requests cost.
+        """Wait for all answers, and find out what lost and failed requests cost.
 
-        Then repeat the user's question (`--ask`) for rows with an invalid answer. At last, mark the rows that the
-        budget does not pay for.
+        Then repeat the user's question (`--ask`) for rows with an invalid answer. If failed requests turn out to be
+        cheaper than their holds, send the rows that the freed credits pay for. At last, mark the rows that the budget
+        does not pay for.
         """
-        state, embedded = self.run_state, self.session.endpoint.embedded
         await self._drain()
+        await self._send_again()
+        while await self._free_credits():
+            await self.spend()
+            await self._drain()
+            await self._send_again()
+        await self._mark_unaffordable_rows()
+        self._reload_counts()
+
+    async def _send_again(self) -> None:
+        """Send rows again after free failures and lost requests, and repeat questions that got an invalid answer."""
+        state, embedded = self.run_state, self.session.endpoint.embedded
         while state.has_rows_to_resend and await self.spend():  # free failures that came by polling
             await self._drain()
         for _ in range(MAX_RESENDS):
@@ -242,10 +253,13 @@ class Engine:
             await self.spend()
             await self._drain()
         await self._retry_invalid_answers()
-        if not state.cannot_poll:
+
+    async def _free_credits(self) -> bool:
+        """Find out from the balance what failed requests cost. Return whether that freed credits reserved for them."""
+        held = self.run_state.held
+        if not self.run_state.cannot_poll:
             await self.reconciler.check_balance()
-        await self._mark_unaffordable_rows()
-        self._reload_counts()
+        return self.run_state.held < held
 
     async def _drain(self) -> None:
         """Wait until no request is in flight and no answer is polled for."""
