@@ -117,6 +117,33 @@ async def test_the_rest_of_a_keys_budget_is_spent_as_a_budget_of_the_run(
     assert counts[0][0] == charged
 
 
+async def test_a_row_without_a_highest_price_is_not_sent_within_a_keys_budget(tmp_path, charges_at_once, monkeypatch):
+    """A video of unknown length could exceed the budget of the key, so it is not sent; images are."""
+    monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "7")
+    service = Hostile(lambda *_: "well")
+    async with listening(service) as base_url:
+        rows = [{"url": "http://pictures.example/v.mp4"}, *IMAGES[:3]]
+        run = await lm.run(
+            await lm.plan(rows, base_url=base_url, max_frames=0, **OPTIONS), tmp_path / "out", consent=True
+        )
+    assert sorted(service.charged) == [row["url"] for row in IMAGES[:3]]
+    assert [(one.status, one.reason, one.rows) for one in run.reasons()] == [("over_budget", "no_bound", 1)]
+
+
+async def test_few_credits_are_reserved_while_prices_are_uncertain(try_out, monkeypatch):
+    """A rise of the price while requests are polled for exceeds the key's budget by few requests, as one of the run."""
+    monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "100")
+    service = Hostile(lambda *_: "ack", balance=10_000, polls_until_done=3)
+
+    def script(number, _):
+        service.price = 1 if number < 5 else 10
+        return "ack"
+
+    service.script = script
+    await try_out(service, rows=200, batch_size=1)
+    assert 10_000 - service.balance < 300
+
+
 @pytest.mark.sweep  # daily: test_shared.py in tests/e2e/kills, and the spellings above
 async def test_two_processes_with_two_spellings_share_one_budget(tmp_path, charges_at_once):
     """Two runs at the same time together spend no more than the budget of their key."""

@@ -262,12 +262,12 @@ class Dispatcher:
         """Return a batch of as many first rows as `max_at_risk` credits pay for; None if no row may be sent.
 
         The price is computed from all charges known so far. Rows that may not be sent at all are left out and marked as
-        over budget. These are rows that alone cost more than the cap. If the run has a budget, these are also rows
-        without a highest price, such as a video of unknown length.
+        over budget. These are rows that alone cost more than the cap. If the run or the key has a budget, these are
+        also rows without a highest price, such as a video of unknown length.
         """
-        bounded = []
+        bounded, has_budget = [], self._run_state.budget is not None or self._session.key_budget is not None
         for row in rows:
-            if self._run_state.budget is not None and row.frames_high is None:
+            if has_budget and row.frames_high is None:
                 await self._mark_over_caps(row, "no_bound")
             else:
                 bounded.append(row)
@@ -298,7 +298,7 @@ class Dispatcher:
         state = self._run_state
         if self._session.endpoint.embedded:  # it honors idempotency keys, and its prices are known
             return self._options.careful
-        free = state.budget_left
+        free = state.credits_left
         ending = free is not None and free < batch.hold * min(LAST_REQUESTS, self._options.max_concurrency)
         threshold = (state.budget or inf) * MAX_UNRESOLVED_SHARE
         much_lost = state.unresolved_requests > 0 and state.unresolved_credits >= threshold
@@ -315,11 +315,11 @@ class Dispatcher:
     def _exposure_allows(self, batch: Batch) -> bool:
         """Whether a batch may be sent now, in view of the credits that are reserved while prices are uncertain.
 
-        If there is no budget, or if prices are certain, the result is true. Otherwise the reserved credits, including
-        those of the batch, must be few compared with the credits paid or with the rest of the budget. So, if prices are
-        higher than planned, answers show it before the budget is spent.
+        If neither the run nor the key has a budget, or if prices are certain, the result is true. Otherwise the
+        reserved credits, including those of the batch, must be few compared with the credits paid or with the rest of
+        the budget. So, if prices are higher than planned, answers show it before the budget is spent.
         """
-        free, exposure = self._run_state.budget_left, self._run_state.exposure + batch.hold
+        free, exposure = self._run_state.credits_left, self._run_state.exposure + batch.hold
         if free is None or self._prices.trusted:
             return True
         return exposure <= EXPOSURE_GROWTH * self._run_state.paid or free >= AMPLE_BUDGET_FACTOR * exposure
