@@ -189,6 +189,21 @@ class TestPrices:
             await lm.resume(run.folder, base_url=base_url)
         assert 10_000 - service.balance < 150 + 8 * 5, "a few leave before the first answer"
 
+    async def test_a_service_that_charges_nothing_gets_several_requests_at_once(self, try_out):
+        """After some charges of 0, requests are sent together; if later ones cost something, the budget still holds."""
+
+        at_once = []
+
+        def script(number, _):
+            at_once.append(service.at_once)
+            service.price = 0 if number < 30 else 10
+            return "well"
+
+        service = Hostile(script, answer_s=0.1, balance=10_000)
+        await try_out(service, rows=120, budget=200, batch_size=1)
+        assert max(at_once[:29]) > 1
+        assert 100 < 10_000 - service.balance <= 200
+
     async def test_a_price_that_no_answer_names_is_learned_from_the_balance(self, try_out):
         """If answers name no charge, the balance shows the price of an image before more is exposed."""
         answer = '{"all": {"assets": [{"name": "x", "tags": {"a": [{"name": "a"}]}}]}}'
