@@ -104,6 +104,35 @@ async def test_a_row_above_the_risk_cap_keeps_its_reason(try_out, monkeypatch):
     assert "max-at-risk" in str(run.stopped_by)
 
 
+@pytest.mark.parametrize("sample", ["order", sweep("random")])
+async def test_only_rows_without_a_highest_price_are_left_out_of_batches(tmp_path, charges_at_once, sample):
+    """With `--max-frames 0` and a budget, URLs that may be videos are not sent; images in the same batches are."""
+    urls = [f"http://pictures.example/{number}{'' if number % 10 == 5 else '.jpg'}" for number in range(40)]
+    options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "batch_size": 10, "sample": sample}
+    service = Hostile(lambda *_: "well")
+    async with listening(service) as base_url:
+        plan = await lm.plan(urls, base_url=base_url, budget=100, max_frames=0, **options)
+        run = await lm.run(plan, tmp_path / "out", consent=True)
+    assert sorted(service.charged) == sorted(url for url in urls if url.endswith(".jpg"))
+    assert [(one.status, one.reason, one.rows) for one in run.reasons()] == [("over_budget", "no_bound", 4)]
+    assert "4 rows" in str(run.stopped_by)
+    assert "--max-frames" in run.stopped_by.hint
+    assert "--max-at-risk" not in str(run.stopped_by) + run.stopped_by.hint
+
+
+async def test_each_row_of_a_batch_is_compared_with_the_risk_cap(tmp_path, charges_at_once):
+    """Rows that cost more than the cap get the reason `at_risk`, whatever their place in a batch."""
+    urls = [f"http://pictures.example/{number}" for number in range(6)]
+    options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "batch_size": 3}
+    service = Hostile(lambda *_: "well")
+    async with listening(service) as base_url:
+        plan = await lm.plan([*urls, "http://pictures.example/a.jpg"], base_url=base_url, max_at_risk=2, **options)
+        run = await lm.run(plan, tmp_path / "out")
+    assert service.charged == ["http://pictures.example/a.jpg"]
+    assert [(one.status, one.reason, one.rows) for one in run.reasons()] == [("over_budget", "at_risk", 6)]
+    assert "--max-at-risk" in run.stopped_by.hint
+
+
 async def test_the_learned_rate_limit_is_stored_for_the_next_start(tmp_path, monkeypatch):
     """A learned limit is stored in the journal and in the shared state, and the API key is in neither."""
     turns = Counter()

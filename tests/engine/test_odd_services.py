@@ -47,6 +47,17 @@ class TestFailedJobs:
         assert (summary.paid, summary.held, len(service.charged)) == (2, 0, 2)
         assert (summary.counts["ok"], summary.counts["failed"]) == (2, 1)
 
+    @pytest.mark.parametrize("limit", ["budget", "key budget"])
+    async def test_credits_that_were_released_at_the_end_are_spent(self, try_out, monkeypatch, limit):
+        """If the balance proves at the end that failed jobs were free, the rows that waited for credits are sent."""
+        if limit == "key budget":
+            monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "5")
+        options = {"budget": 5} if limit == "budget" else {}
+        run, _ = await try_out(once("well", "ack and fail", "ack and fail"), rows=7, max_concurrency=1, **options)
+        summary = run.summary()
+        assert (summary.paid, summary.held, summary.counts["ok"], summary.counts["failed"]) == (5, 0, 5, 2)
+        assert run.stopped_by is None
+
     async def test_the_sole_spender_learns_the_charge_of_a_failed_job(self, try_out):
         """If nobody else spends, the missing credits are the charge of the failed job."""
         run, service = await try_out(once("well", "charge ack and fail"), rows=3, max_concurrency=1, sole_spender=True)
@@ -84,6 +95,27 @@ class TestFailedJobs:
         assert (run.summary().counts["ok"], run.summary().counts["failed"]) == (2, 1)
 
 
+class Inexact(Hostile):
+    """A service whose answers, from a POST on, do not state the exact price of all their images."""
+
+    oddity = ""
+    first = 1
+    later_price = 10
+
+    def answer(self, urls, names=None):
+        if self.posts < self.first:
+            return super().answer(urls, names)
+        self.price = self.later_price
+        answer = super().answer(urls, names)
+        if self.oddity == "fraction":
+            answer["credits_paid"] -= 0.5
+        else:
+            answer["all"]["errors"] = ["claude: timeout"]
+        if self.oddity == "missing":
+            answer["all"]["assets"].pop()
+        return answer
+
+
 class TestPrices:
     """Services that charge more than the price table says."""
 
@@ -112,6 +144,65 @@ class TestPrices:
         run, _ = await try_out(service, rows=60, budget=30, batch_size=10)
         assert 10_000 - service.balance == 30
         assert run.summary().paid == 30
+
+    @pytest.mark.parametrize(
+        ("oddity", "word", "first"),
+        [
+            *(("error", "ack", 1), ("fraction", "ack", 1), ("error", "well", 20)),
+            *(sweep(*each) for each in (("missing", "ack", 1), ("fraction", "well", 1), ("missing", "well", 20))),
+        ],
+    )
+    async def test_a_charge_above_its_hold_raises_later_holds(self, try_out, oddity, word, first):
+        """The budget holds although the answers with the higher price report errors, fractions or not all images."""
+        service = Inexact(lambda *_: word, balance=10_000, polls_until_done=1)
+        service.oddity, service.first = oddity, first
+        run, _ = await try_out(service, rows=120, budget=150, max_concurrency=8, batch_size=1)
+        assert 10_000 - service.balance <= 150
+        assert run.summary().paid > 120
+
+    async def test_a_charge_above_its_hold_is_remembered_at_the_next_start(self, try_out):
+        """A run that continues with a higher budget holds what its answers with errors were charged before."""
+        service = Inexact(lambda *_: "ack", balance=10_000, polls_until_done=1)
+        run, _ = await try_out(service, rows=100, budget=30)
+        async with listening(service) as base_url:
+            run = await lm.resume(run.folder, budget=70, base_url=base_url)
+        with open_read_only(run.folder) as db:
+            holds = [hold for (hold,) in db.execute("SELECT hold FROM submissions ORDER BY submission_id")]
+        assert holds[0] == 1
+        assert set(holds[1:]) == {10}
+        assert 10_000 - service.balance == run.summary().paid == 70
+
+    async def test_charges_of_requests_before_a_restart_raise_holds(self, try_out):
+        """If requests of an earlier process were charged more than they held, later requests hold that price."""
+        service = Hostile(
+            lambda number, _: "well" if number == 1 else "deny" if number == 10 else "ack",
+            balance=10_000,
+            polls_until_done=1 << 30,
+        )
+        run, _ = await try_out(service, rows=100, budget=150, max_concurrency=8, batch_size=1)
+        assert run.summary().paid == 1
+        assert run.summary().held > 0
+        service.price, service.polls_until_done = 5, 4
+        for job in service.jobs.values():
+            job["left"] = 1
+        async with listening(service) as base_url:
+            await lm.resume(run.folder, base_url=base_url)
+        assert 10_000 - service.balance < 150 + 8 * 5, "a few leave before the first answer"
+
+    async def test_a_service_that_charges_nothing_gets_several_requests_at_once(self, try_out):
+        """After some charges of 0, requests are sent together; if later ones cost something, the budget still holds."""
+
+        at_once = []
+
+        def script(number, _):
+            at_once.append(service.at_once)
+            service.price = 0 if number < 30 else 10
+            return "well"
+
+        service = Hostile(script, answer_s=0.1, balance=10_000)
+        await try_out(service, rows=120, budget=200, batch_size=1)
+        assert max(at_once[:29]) > 1
+        assert 100 < 10_000 - service.balance <= 200
 
     async def test_a_price_that_no_answer_names_is_learned_from_the_balance(self, try_out):
         """If answers name no charge, the balance shows the price of an image before more is exposed."""
@@ -248,6 +339,31 @@ class TestNames:
         assert {one.reason for one in run.reasons()} == {"unmatched"}
         assert run.summary().paid == 33
         assert run.sql("SELECT sum(credits) AS n FROM assets")["n"][0] == 33
+
+    async def test_a_few_missing_assets_do_not_end_batches(self, try_out):
+        """If an answer leaves out one image of a batch, its row fails, and later requests have several images still."""
+        lost = []
+
+        def script(_, body):
+            lose = len(body["url"]) == 10 and not lost
+            lost.extend(body["url"] if lose else ())
+            return "lose one" if lose else "well"
+
+        run, service = await try_out(script, rows=60, batch_size=10, max_concurrency=2)
+        assert (run.summary().counts["ok"], run.summary().counts["failed"]) == (59, 1)
+        assert [(one.reason, one.rows) for one in run.reasons()] == [("no_asset", 1)]
+        assert service.images.count(10) > 2
+        assert run.header.notes == ()
+
+    async def test_images_are_sent_one_by_one_if_a_service_answers_one_of_each_batch(self, try_out):
+        """A service that leaves out the other image of the first batch gets no second batch."""
+        run, service = await try_out(
+            lambda _, body: "well" if isinstance(body["url"], str) or len(body["url"]) == 1 else "lose one",
+            rows=24,
+            batch_size=10,
+        )
+        assert (run.summary().counts["ok"], run.summary().counts["failed"]) == (23, 1)
+        assert sorted(service.images)[-2:] == [1, 2]
 
     async def test_batches_are_sent_where_names_are_good(self, try_out):
         """After one single image and one batch of two with good names, batches have the requested size."""

@@ -102,6 +102,24 @@ def test_a_row_that_cannot_be_told_from_others_is_unmatched():
     assert outcome_of(fewer, [(1, "http://x/a.jpg"), (2, "http://x/b.jpg")], hold=3).reason == "no_asset"
 
 
+@pytest.mark.parametrize(
+    ("answered", "identified"),
+    [
+        ("abcd", True),
+        ("abcdx", True),
+        ("dcb", None),
+        ("ab", False),
+        ("abcx", False),
+        ("", None),
+    ],
+)
+def test_missing_assets_say_nothing_about_names(answered, identified):
+    """If every asset has the name of a row, and few rows have no asset, the answer is no evidence about names."""
+    raw = json.dumps({"credits_paid": 4, "all": {"assets": [{"name": f"http://x/{one}.jpg"} for one in answered]}})
+    rows = [(seq, f"http://x/{one}.jpg") for seq, one in enumerate("abcd")]
+    assert outcome_of(raw.encode(), rows, hold=4).rows_identified is identified
+
+
 def test_assets_may_stand_in_an_object():
     """An object of assets, named by its keys, is matched as a list is."""
     raw = json.dumps({"credits_paid": 2, "all": {"assets": {"b": {"tags": {}}, "a": {"tags": {}}}}}).encode()
@@ -122,8 +140,8 @@ def test_a_charge_that_was_assumed_is_marked(charge, paid, reported):
     assert (outcome.paid, outcome.charge_reported) == (paid, reported)
 
 
-def test_an_answer_with_errors_teaches_no_price():
-    """An answer with errors is not `error_free`, so its charge is not used as a price."""
+def test_an_answer_with_errors_teaches_no_exact_price():
+    """An answer with errors is not `error_free`: its charge may be less than the price."""
     assert outcome_of(
         b'{"credits_paid": 1, "all": {"assets": [{"name": "a"}], "errors": []}}', [(1, "a")], 4
     ).error_free

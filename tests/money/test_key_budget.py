@@ -25,6 +25,7 @@ from lightmeter.money.key_budget import FILE_NAME, open_key_budget
 from lightmeter.settings import read_settings
 from tests.engine.hostile import Hostile, listening
 
+IMAGES = [{"url": f"http://pictures.example/{number}.jpg"} for number in range(12)]
 OPTIONS = {"features": ["tags"], "backends": ["clarifai"], "precheck": False}
 MARCH, APRIL = 1_772_700_000.0, 1_775_400_000.0  # 2026-03-05 and 2026-04-05, UTC
 
@@ -85,6 +86,62 @@ async def test_the_budget_of_a_key_holds_for_every_spelling_of_the_address(tmp_p
             urls = [f"http://pictures.example/{number}-{picture}.jpg" for picture in range(5)]
             await lm.run(await lm.plan(urls, base_url=spelling, **OPTIONS), tmp_path / f"out{number}")
     assert len(service.charged) == 8
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "charged"),
+    [
+        ([{"url": "http://pictures.example/v.mp4"}, *IMAGES[:6]], {"max_frames": 20}, 6),
+        (IMAGES, {"batch_size": 5}, 7),
+        ([{"url": "http://pictures.example/v.mp4"}, *IMAGES[:6]], {"max_frames": 20, "sample": "random"}, 1),
+    ],
+)
+async def test_the_rest_of_a_keys_budget_is_spent_as_a_budget_of_the_run(
+    tmp_path, charges_at_once, monkeypatch, rows, options, charged
+):
+    """After a row or batch that the key's budget has no room for, cheaper rows and smaller batches are sent."""
+    counts = []
+    for name in ("key", "run"):
+        monkeypatch.setenv("LIGHTMETER_STATE_DIR", str(tmp_path / f"{name}-state"))
+        if name == "key":
+            monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "7")
+        else:
+            monkeypatch.delenv("LIGHTMETER_KEY_BUDGET")
+        service = Hostile(lambda *_: "well")
+        async with listening(service) as base_url:
+            budget = 7 if name == "run" else 1000 if "sample" in options else None
+            plan = await lm.plan(rows, base_url=base_url, max_concurrency=1, budget=budget, **options, **OPTIONS)
+            run = await lm.run(plan, tmp_path / name)
+        counts.append((len(service.charged), run.summary().counts))
+    assert counts[0] == counts[1]
+    assert counts[0][0] == charged
+
+
+async def test_a_row_without_a_highest_price_is_not_sent_within_a_keys_budget(tmp_path, charges_at_once, monkeypatch):
+    """A video of unknown length could exceed the budget of the key, so it is not sent; images are."""
+    monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "7")
+    service = Hostile(lambda *_: "well")
+    async with listening(service) as base_url:
+        rows = [{"url": "http://pictures.example/v.mp4"}, *IMAGES[:3]]
+        run = await lm.run(
+            await lm.plan(rows, base_url=base_url, max_frames=0, **OPTIONS), tmp_path / "out", consent=True
+        )
+    assert sorted(service.charged) == [row["url"] for row in IMAGES[:3]]
+    assert [(one.status, one.reason, one.rows) for one in run.reasons()] == [("over_budget", "no_bound", 1)]
+
+
+async def test_few_credits_are_reserved_while_prices_are_uncertain(try_out, monkeypatch):
+    """A rise of the price while requests are polled for exceeds the key's budget by few requests, as one of the run."""
+    monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "100")
+    service = Hostile(lambda *_: "ack", balance=10_000, polls_until_done=3)
+
+    def script(number, _):
+        service.price = 1 if number < 5 else 10
+        return "ack"
+
+    service.script = script
+    await try_out(service, rows=200, batch_size=1)
+    assert 10_000 - service.balance < 300
 
 
 @pytest.mark.sweep  # daily: test_shared.py in tests/e2e/kills, and the spellings above

@@ -42,7 +42,7 @@ from lightmeter.money.request_prices import RequestPrices
 from lightmeter.pricing.estimate import FrameRange
 from lightmeter.run_session.session import Session
 
-_SINGLE_IMAGES: Final = "The names in this service's answers do not identify images: images are sent one by one."
+_SINGLE_IMAGES: Final = "The names in this service's answers do not identify every image: images are sent one by one."
 _CHARGE_UNKNOWN: Final = (
     "A request failed and its answer names no charge: its price stays held until the balance shows the charge."
 )
@@ -73,8 +73,8 @@ class Accounting:
                 f"The disk of {self._session.out} is full: a request that cannot be recorded is not sent.",
                 hint=f"Make room, then: lightmeter resume {self._session.out}",
             )
-        if self._key_budget is not None and not await self._key_budget.hold(credits_):
-            self._run_state.set_key_budget_exhausted(exhausted=True)
+        if self._key_budget is not None and not await self._key_budget.hold(credits_):  # another run was faster
+            self._run_state.set_key_budget_room(None)
             return None
         try:
             is_retry, budget = rows[0].retry is not None, self._run_state.budget
@@ -98,7 +98,7 @@ class Accounting:
     async def _settle_key_budget(self, hold: int, paid: int) -> None:
         if self._key_budget is not None:
             await self._key_budget.settle(hold, paid)
-            self._run_state.set_key_budget_exhausted(exhausted=False)
+            self._run_state.set_key_budget_room(None)
 
     async def record_resend(self, request: InFlightRequest) -> None:
         """Record that an unanswered request is sent again to the embedded service; its price stays reserved.
@@ -201,7 +201,10 @@ class Accounting:
         """Return (what an answer says about charge and rows, a note on an unexpected charge or None).
 
         Also learn two things from the answer: the prices, and whether the service names each asset by the URL that was
-        sent. `raw` is the body. `answer` is the body as a JSON object; None if it is not parsed yet or no JSON object.
+        sent. A charge that may be less than the full price, as after an error, counts as a price only if it is higher
+        than the hold: otherwise later holds would be too low as well.
+
+        `raw` is the body. `answer` is the body as a JSON object; None if it is not parsed yet or no JSON object.
         """
         outcome = outcome_of(raw, request.rows, request.hold, answer)
         if request.is_retry:
@@ -213,10 +216,13 @@ class Accounting:
             batches_wanted = images > 1 or self._session.header.options.batch_size not in {1, "auto"}
             if not outcome.rows_identified and batches_wanted:
                 self._run_state.add_note(_SINGLE_IMAGES)
-        if outcome.charge_evidence > 1 and request.kinds and all(row.error is None for row in outcome.rows):
+        full_price = outcome.charge_evidence > 1 and all(row.error is None for row in outcome.rows)
+        above_hold = outcome.paid > request.hold  # then the full price is that much, or more
+        if request.kinds and (full_price or above_hold):
             frames = FrameRange(min(images, request.max_images or images), request.max_images)
             return outcome, self._prices.observe(request.kinds, frames, outcome.paid)
-        self._prices.observe_unpriced(request.kinds or (None,))
+        if not above_hold:
+            self._prices.observe_unpriced(request.kinds or (None,))
         return outcome, None
 
     async def _count_outcome(self, request: InFlightRequest, outcome: AnswerOutcome) -> None:

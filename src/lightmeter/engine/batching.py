@@ -101,7 +101,7 @@ class NameReliability(StrEnum):
     BATCHES_IDENTIFY = "batches_identify"
     """An answer to a batch named each image as it was named in the request."""
     DO_NOT_IDENTIFY = "do_not_identify"
-    """In some answer, a name did not identify its image."""
+    """In some answer, a name did not identify its image, or half of the images or more were missing."""
 
 
 _TRANSITIONS: Final[dict[tuple[NameReliability, bool, bool], NameReliability]] = {
@@ -121,8 +121,8 @@ class NameReliabilityTracker:
 
     If an answer does not name its images, the results of a batch are paid for but useless. So images are sent one by
     one until an answer repeats the name of its image. Then one batch of two images is tried. If its answer repeats both
-    names, any batch size is allowed. After an answer with a wrong name, images are sent one by one for the rest of the
-    run.
+    names, any batch size is allowed. After an answer with a wrong name, or without half of the images, images are sent
+    one by one for the rest of the run.
     """
 
     def __init__(self, reliability: NameReliability) -> None:

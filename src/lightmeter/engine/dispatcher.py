@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from math import inf
 from typing import Final
 
@@ -70,7 +69,7 @@ class Dispatcher:
         self._options = session.header.options
         self._sending: set[asyncio.Task[None]] = set()
         self._unsent_place: int | None = None
-        self._exclusions = 0  # how often rows were marked as too expensive for the cap, or as without a highest price
+        self._excluded: set[int] = set()  # rows of the present batch that are too expensive or have no highest price
 
     async def dispatch_rows(self, first: int, last: int) -> int:
         """Send the pending rows in places `first` to `last` of the send order; return the number of requests sent.
@@ -113,18 +112,19 @@ class Dispatcher:
     async def _send_all(self, batches: Iterable[Batch]) -> int:
         sent = 0
         self._unsent_place = None
+        self._run_state.set_key_budget_room(None)  # requests that could not be built reserved nothing
         for batch in batches:
             if self._run_state.stopping.is_set() or self._run_state.must_resolve:
                 break
-            exclusions = self._exclusions
+            self._excluded.clear()
             admitted = await self._admit(batch)
             if admitted is not None:
                 self._launch(admitted)
                 sent += 1
-            admitted_rows = 0 if admitted is None else len(admitted.rows)
-            excluded = self._exclusions > exclusions
-            if self._options.sample != "order" and not excluded and admitted_rows < len(batch.rows):
-                self._unsent_place = batch.rows[admitted_rows].place
+            done = self._excluded.union(row.seq for row in (admitted.rows if admitted else ()))
+            left = [row.place for row in batch.rows if row.seq not in done]
+            if self._options.sample != "order" and left:
+                self._unsent_place = left[0]
                 break
         return sent
 
@@ -202,23 +202,24 @@ class Dispatcher:
         """Wait until rate limit, budget and `max_at_risk` allow a batch to be sent; return it, trimmed to both limits.
 
         `max_at_risk` is the cap on the credits at risk of all requests, including the batch. Return None if the run
-        stops, if the first row alone exceeds the budget or the cap, or if the engine must first find out what
-        unanswered requests cost.
+        stops, if no row may be sent, if the first such row alone exceeds the budget, or if the engine must first find
+        out what unanswered requests cost.
         """
         state = self._run_state
         while not state.stopping.is_set():
-            priced = replace(batch, hold=self._prices.max_credits(batch.rows))  # by all charges known so far
-            within_cap = await self._trim_to_risk_cap(priced)
+            within_cap = await self._trim_to_risk_cap(batch.rows)
             if within_cap is None:
                 return None
             batch = within_cap
+            await self._read_key_budget(batch.hold)
             wait_s = self._limiter.wait_s(self._session.clock.monotonic(), len(self._sending))
-            if not state.fits_budget(batch.hold) or state.key_budget_exhausted:
+            if state.stopping.is_set():
+                return None
+            if state.credits_left is not None and batch.hold > state.credits_left:
                 if self._requests_outstanding():  # a charge below its hold may make room
                     await state.wait_for_change()
                     continue
-                room = 0 if state.key_budget_exhausted else state.budget_left
-                trimmed = trim_batch(batch, room, self._prices.max_credits)
+                trimmed = trim_batch(batch, state.credits_left, self._prices.max_credits)
                 if trimmed is None:
                     return None
                 batch = trimmed
@@ -234,6 +235,15 @@ class Dispatcher:
                 await state.wait_for_change(None if full or wait_s <= 0 else wait_s)
         return None
 
+    async def _read_key_budget(self, wanted: int) -> None:
+        """Read how many credits the budget of the API key leaves, unless this is known (`RunState.key_budget_room`).
+
+        Do nothing if the key has no budget. `wanted` is the number of credits to reserve next.
+        """
+        key_budget, reserved = self._session.key_budget, self._run_state.reserved
+        if key_budget is not None and self._run_state.key_budget_room is None:
+            self._run_state.set_key_budget_room(max(0, await key_budget.room(wanted + reserved) - reserved))
+
     def _requests_outstanding(self) -> bool:
         return bool(self._sending) or self._run_state.polls_outstanding > 0
 
@@ -248,28 +258,34 @@ class Dispatcher:
             return True
         return self._requests_outstanding() and not self._exposure_allows(batch)
 
-    async def _trim_to_risk_cap(self, batch: Batch) -> Batch | None:
+    async def _trim_to_risk_cap(self, rows: Sequence[PendingRow]) -> Batch | None:
         """Return a batch of as many first rows as `max_at_risk` credits pay for; None if no row may be sent.
 
-        If the first row alone costs more, mark it as over budget. If the run has a budget, and a row has no highest
-        price (such as a video of unknown length), mark all rows of the batch as over budget.
+        The price is computed from all charges known so far. Rows that may not be sent at all are left out and marked as
+        over budget. These are rows that alone cost more than the cap. If the run or the key has a budget, these are
+        also rows without a highest price, such as a video of unknown length.
         """
-        if self._run_state.budget is not None and any(row.frames_high is None for row in batch.rows):
-            await self._mark_over_caps(batch.rows, "no_bound")
-            return None
-        trimmed = trim_batch(batch, self._options.max_at_risk, self._prices.max_credits)
-        if trimmed is None:
-            await self._mark_over_caps(batch.rows[:1], "at_risk")
-        return trimmed
-
-    async def _mark_over_caps(self, rows: Sequence[PendingRow], reason: str) -> None:
-        self._exclusions += 1
-        if rows[0].retry is not None:
-            await self._session.journal.write(set_row_retry_obstacle(reason, rows[0].seq))
-            return
+        bounded, has_budget = [], self._run_state.budget is not None or self._session.key_budget is not None
         for row in rows:
-            await self._session.journal.write(mark_row_over_budget(reason, row.seq))
-        self._run_state.mark_over_caps(len(rows))
+            if has_budget and row.frames_high is None:
+                await self._mark_over_caps(row, "no_bound")
+            else:
+                bounded.append(row)
+        for first, row in enumerate(bounded):
+            batch = Batch(tuple(bounded[first:]), self._prices.max_credits(bounded[first:]))
+            trimmed = trim_batch(batch, self._options.max_at_risk, self._prices.max_credits)
+            if trimmed is not None:
+                return trimmed
+            await self._mark_over_caps(row, "at_risk")
+        return None
+
+    async def _mark_over_caps(self, row: PendingRow, reason: str) -> None:
+        self._excluded.add(row.seq)
+        if row.retry is not None:
+            await self._session.journal.write(set_row_retry_obstacle(reason, row.seq))
+            return
+        await self._session.journal.write(mark_row_over_budget(reason, row.seq))
+        self._run_state.mark_over_caps(reason, 1)
 
     def _must_leave_alone(self, batch: Batch) -> bool:
         """Whether a batch must be the only request in flight.
@@ -282,7 +298,7 @@ class Dispatcher:
         state = self._run_state
         if self._session.endpoint.embedded:  # it honors idempotency keys, and its prices are known
             return self._options.careful
-        free = state.budget_left
+        free = state.credits_left
         ending = free is not None and free < batch.hold * min(LAST_REQUESTS, self._options.max_concurrency)
         threshold = (state.budget or inf) * MAX_UNRESOLVED_SHARE
         much_lost = state.unresolved_requests > 0 and state.unresolved_credits >= threshold
@@ -299,11 +315,11 @@ class Dispatcher:
     def _exposure_allows(self, batch: Batch) -> bool:
         """Whether a batch may be sent now, in view of the credits that are reserved while prices are uncertain.
 
-        If there is no budget, or if prices are certain, the result is true. Otherwise the reserved credits, including
-        those of the batch, must be few compared with the credits paid or with the rest of the budget. So, if prices are
-        higher than planned, answers show it before the budget is spent.
+        If neither the run nor the key has a budget, or if prices are certain, the result is true. Otherwise the
+        reserved credits, including those of the batch, must be few compared with the credits paid or with the rest of
+        the budget. So, if prices are higher than planned, answers show it before the budget is spent.
         """
-        free, exposure = self._run_state.budget_left, self._run_state.exposure + batch.hold
+        free, exposure = self._run_state.credits_left, self._run_state.exposure + batch.hold
         if free is None or self._prices.trusted:
             return True
         return exposure <= EXPOSURE_GROWTH * self._run_state.paid or free >= AMPLE_BUDGET_FACTOR * exposure

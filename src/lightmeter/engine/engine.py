@@ -18,6 +18,7 @@ from lightmeter.client.rate_limit import AdaptiveLimiter
 from lightmeter.clock import STEP_S
 from lightmeter.engine.accounting import Accounting, initial_name_reliability
 from lightmeter.engine.batching import NameReliabilityTracker
+from lightmeter.engine.budget_errors import caps_reached, key_budget_reached, run_budget_reached
 from lightmeter.engine.dispatcher import Dispatcher
 from lightmeter.engine.frame_extraction import FrameExtractor
 from lightmeter.engine.limiter_state import persisted_limiter
@@ -27,7 +28,7 @@ from lightmeter.engine.recovery import recover_open_submissions
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.sender import Sender
 from lightmeter.engine.url_uploads import UploadFetcher, UploadSelection
-from lightmeter.errors import BudgetReached, OutcomeUnknown, OutOfCredits
+from lightmeter.errors import OutcomeUnknown, OutOfCredits
 from lightmeter.export.ask_answer_check import rows_with_invalid_answers
 from lightmeter.journal.balance_proofs import requeue_unanswered_rows
 from lightmeter.journal.commands.alerts import add_notes
@@ -225,13 +226,24 @@ class Engine:
         return True
 
     async def finish(self) -> None:
-        """Wait for all answers, and find out what lost requests cost.
+        """Wait for all answers, and find out what lost and failed requests cost.
 
-        Then repeat the user's question (`--ask`) for rows with an invalid answer. At last, mark the rows that the
-        budget does not pay for.
+        Then repeat the user's question (`--ask`) for rows with an invalid answer. If failed requests turn out to be
+        cheaper than their holds, send the rows that the freed credits pay for. At last, mark the rows that the budget
+        does not pay for.
         """
-        state, embedded = self.run_state, self.session.endpoint.embedded
         await self._drain()
+        await self._send_again()
+        while await self._free_credits():
+            await self.spend()
+            await self._drain()
+            await self._send_again()
+        await self._mark_unaffordable_rows()
+        self._reload_counts()
+
+    async def _send_again(self) -> None:
+        """Send rows again after free failures and lost requests, and repeat questions that got an invalid answer."""
+        state, embedded = self.run_state, self.session.endpoint.embedded
         while state.has_rows_to_resend and await self.spend():  # free failures that came by polling
             await self._drain()
         for _ in range(MAX_RESENDS):
@@ -241,10 +253,13 @@ class Engine:
             await self.spend()
             await self._drain()
         await self._retry_invalid_answers()
-        if not state.cannot_poll:
+
+    async def _free_credits(self) -> bool:
+        """Find out from the balance what failed requests cost. Return whether that freed credits reserved for them."""
+        held = self.run_state.held
+        if not self.run_state.cannot_poll:
             await self.reconciler.check_balance()
-        await self._mark_unaffordable_rows()
-        self._reload_counts()
+        return self.run_state.held < held
 
     async def _drain(self) -> None:
         """Wait until no request is in flight and no answer is polled for."""
@@ -287,7 +302,7 @@ class Engine:
         """Return what limits the run: `no_credits` (the account's balance), `key_budget`, or `budget` (the run's)."""
         if isinstance(self.run_state.stop_reason, OutOfCredits):
             return "no_credits"
-        return "budget" if self.session.key_budget is None or not self.run_state.key_budget_exhausted else "key_budget"
+        return "key_budget" if self.run_state.is_limited_by_key else "budget"
 
     async def _mark_unaffordable_rows(self) -> None:
         """Mark pending rows as `over_budget` and stop the run, if only a limit on credits prevents sending the rows."""
@@ -295,23 +310,14 @@ class Engine:
         no_credits = isinstance(state.stop_reason, OutOfCredits)
         if state.stopping.is_set() and not no_credits:
             return
-        key_budget = self.session.key_budget if state.key_budget_exhausted else None
-        reason = self._limit_reached()
-        marked = await self.session.journal.write(mark_over_budget(reason, *self._rows))
+        key_budget = self.session.key_budget if state.is_limited_by_key else None
+        marked = await self.session.journal.write(mark_over_budget(self._limit_reached(), *self._rows))
         if marked and key_budget is not None:
-            credits_ = f"{key_budget.credits} credits a {key_budget.length}"
-            message = f"The budget of the key, {credits_}, is too small for {marked} rows."
-            hint = "Continue later, or raise LIGHTMETER_KEY_BUDGET: lightmeter resume DIR"
+            state.stop(key_budget_reached(marked, key_budget.credits, key_budget.length))
         elif marked and not no_credits:
-            message = f"The budget of {state.budget} credits is too small for {marked} rows."
-            hint = "Continue with a higher limit: lightmeter resume DIR --budget CREDITS"
+            state.stop(run_budget_reached(marked, state.budget))
         elif state.rows_over_caps:
-            rows = f"{state.rows_over_caps} rows"
-            message = f"{rows} may cost more than --max-at-risk allows for one, or have no upper price."
-            hint = "Continue with a higher limit: lightmeter resume DIR --max-at-risk CREDITS"
-        else:
-            return
-        state.stop(BudgetReached(message, hint=hint))
+            state.stop(caps_reached(state.rows_over_caps))
 
 
 def _initial_state(session: Session, started_at_s: float) -> tuple[RunState, RequestPrices]:

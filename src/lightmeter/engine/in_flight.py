@@ -19,9 +19,8 @@ class InFlightRequest:
         rows: The rows whose status the answer decides, as (row number, expected asset name in the answer). Empty if
             `is_retry`: the row then has a status already.
         kinds: Media kind of each entry of `rows`, in the same order: image, video, or None if unknown. Empty if
-            `is_retry`, and also for a request that was read from the journal, whatever `rows` holds.
-        max_images: Most images and video frames that the service can charge for. None if there is no upper bound, or if
-            the request was read from the journal.
+            `is_retry`.
+        max_images: Most images and video frames that the service can charge for; None if there is no upper bound.
         is_retry: Whether the request repeats the user's question (`--ask`) about a row whose answer was not valid.
     """
 
@@ -79,6 +78,7 @@ def sent_name(seq: int, url: str, path: str | None) -> str:
 
 
 def to_in_flight_request(record: SubmissionRecord) -> InFlightRequest:
-    """Convert a request that was read from the journal to an `InFlightRequest`, without `kinds` and `max_images`."""
+    """Convert a request that was read from the journal to an `InFlightRequest`."""
     rows = tuple((seq, sent_name(seq, url, path)) for seq, url, path in record.rows)
-    return InFlightRequest(record.submission_id, record.hold, rows, is_retry=record.retry is not None)
+    is_retry = record.retry is not None
+    return InFlightRequest(record.submission_id, record.hold, rows, record.kinds, record.frames_high, is_retry)

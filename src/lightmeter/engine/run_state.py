@@ -42,9 +42,10 @@ class RunState:
         unresolved_requests: Number of requests with an unknown outcome that no balance reading has been made for yet.
         unresolved_credits: Most credits that the unresolved requests may have cost.
         must_resolve: Whether the next batch must wait until a balance reading shows what unresolved requests cost.
-        key_budget_exhausted: Whether the budget of the API key, over all runs, has no room for the next request.
-        rows_over_caps: Number of rows marked as over budget for one of two reasons: the row alone may cost more than
-            `--max-at-risk`, or it has no highest price.
+        key_budget_room: Credits that the budget of the API key leaves for requests, over all runs, as last read; None
+            if they must be read again, for example because a request ended since then.
+        rows_over_caps: Number of rows marked as over budget for each of two reasons: `at_risk` (the row alone may cost
+            more than `--max-at-risk`) and `no_bound` (it has no highest price).
         finished_rows: Number of rows that this process has given another status than `pending`.
         retries_pending: Whether the user stopped the run before the question (`--ask`) was repeated for all invalid
             answers.
@@ -79,8 +80,8 @@ class RunState:
     unresolved_requests: int = 0
     unresolved_credits: int = 0
     must_resolve: bool = False
-    key_budget_exhausted: bool = False
-    rows_over_caps: int = 0
+    key_budget_room: int | None = None
+    rows_over_caps: Counter[str] = field(default_factory=Counter)
     finished_rows: int = 0
     retries_pending: bool = False
     waiting: str | None = None
@@ -168,10 +169,10 @@ class RunState:
         self.planning = False
         self.state_changed.set()
 
-    def mark_over_caps(self, rows: int) -> None:
-        """Count rows as over budget: each alone may cost more than `--max-at-risk`, or has no highest price."""
+    def mark_over_caps(self, reason: str, rows: int) -> None:
+        """Count a number of rows as over budget, for one of the two reasons that `rows_over_caps` names."""
         self.move_rows("pending", "over_budget", rows)
-        self.rows_over_caps += rows
+        self.rows_over_caps[reason] += rows
 
     def end_retries(self) -> None:
         """Record that the user's question (`--ask`) is repeated for no more rows.
@@ -183,6 +184,8 @@ class RunState:
     def admit(self, batch: Batch) -> None:
         """Count the credits of a batch that is about to be sent as reserved and at risk."""
         self.reserved += batch.hold
+        if self.key_budget_room is not None:
+            self.key_budget_room -= batch.hold
         self.at_risk += batch.hold
         self.name_reliability.on_request_started(len(batch.rows))
 
@@ -216,9 +219,9 @@ class RunState:
         self.paid += paid
         self.state_changed.set()
 
-    def set_key_budget_exhausted(self, *, exhausted: bool) -> None:
-        """Set whether the budget of the API key has no room for the next request."""
-        self.key_budget_exhausted = exhausted
+    def set_key_budget_room(self, credits_: int | None) -> None:
+        """Set how many credits the budget of the API key leaves for requests; None if this must be read again."""
+        self.key_budget_room = credits_
 
     def add_poll(self, polled: PolledRequest) -> None:
         """Pass a request to the poller: the service has accepted it, and its answer must be polled for."""
@@ -250,10 +253,6 @@ class RunState:
         """Set whether the next batch must wait until a balance reading shows what unanswered requests cost."""
         self.must_resolve = required
 
-    def fits_budget(self, hold: int) -> bool:
-        """Whether the budget of the run has room for a request that can cost `hold` credits."""
-        return self.budget is None or self.paid + self.exposure + hold <= self.budget
-
     @property
     def exposure(self) -> int:
         """Credits reserved for requests: in the journal (`held`), or so far only in this object (`reserved`)."""
@@ -263,6 +262,16 @@ class RunState:
     def budget_left(self) -> int | None:
         """Credits of the run's budget that may still be reserved; None if there is no budget."""
         return None if self.budget is None else max(0, self.budget - self.paid - self.exposure)
+
+    @property
+    def credits_left(self) -> int | None:
+        """Credits that the budgets of the run and of the API key leave for requests; None if there is no budget."""
+        return min((left for left in (self.budget_left, self.key_budget_room) if left is not None), default=None)
+
+    @property
+    def is_limited_by_key(self) -> bool:
+        """Whether the budget of the API key leaves no more credits for requests than the budget of the run."""
+        return self.key_budget_room is not None and self.key_budget_room == self.credits_left
 
     @property
     def has_rows_to_resend(self) -> bool:

@@ -144,9 +144,25 @@ def outcome_of(
         reason=reason,
         charge_reported=paid is not None and paid == charge,
         error_free=not wire.failed and not wire.has_errors,
-        rows_identified=None if wire.failed or not names else None not in by_name,
+        rows_identified=None if wire.failed else _rows_identified(by_name, len(names)),
         charge_unknown=wire.failed and paid is None,
     )
+
+
+def _rows_identified(by_name: Sequence[int | None], assets: int) -> bool | None:
+    """Return whether the names of an answer's assets identify the rows of the request; None if that is not known.
+
+    It is not known if the answer just leaves out fewer than half of the rows, such as an image that the service could
+    not load. An answer that leaves out more may come from a service that does not analyze all images of a request.
+
+    Args:
+        by_name: The position of the asset that was matched to each row by its name; None for a row without an asset.
+        assets: Number of assets in the answer.
+    """
+    rows, matched = len(by_name), len(set(by_name) - {None})
+    if matched == rows:
+        return True
+    return None if not assets or (matched == assets and 2 * matched > rows) else False
 
 
 def _row_error(wire: AnswerFields, reason: str) -> str:

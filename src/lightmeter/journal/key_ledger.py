@@ -208,6 +208,22 @@ class KeyLedger:
         with self._errors_translated():
             return int(self._db.execute(query, (self._run[0], period)).get)
 
+    def room(self, period: str, cap: int, wanted: int) -> int:
+        """Return the credits, 0 or more, that runs may still reserve in a period without exceeding `cap` together.
+
+        If they are fewer than `wanted`, first correct the credits of other runs whose process has ended.
+
+        Args:
+            period: The current period, such as `2026-03`. If the key was already used in a later period, that counts.
+            cap: Most credits that all runs may spend with the key in the period.
+            wanted: Credits to reserve next.
+        """
+        latest = self.latest_period(period)
+        if cap - self.spent(latest) < wanted:
+            with self._errors_translated(), sqlite.write_transaction(self._db):
+                self._correct_dead_runs(latest)
+        return max(0, cap - self.spent(latest))
+
     def _check_cap(self, period: str, cap: int) -> None:
         if self.spent(period) > cap:
             self._correct_dead_runs(period)

@@ -54,7 +54,8 @@ class AnswerOutcome:
         charge_reported: Whether the answer reports the charge in whole credits. If not, `paid` is the most that can
             have been charged.
         error_free: Whether the answer reports no error. With an error, `paid` may be less than the price.
-        rows_identified: Whether each asset's name tells which row it answers; None if the answer has no assets.
+        rows_identified: Whether each asset's name tells which row it answers. None if the answer has no assets, or
+            only lacks those of a few rows.
         charge_unknown: Whether the request failed and its answer reports no charge. If so, its credits stay reserved.
     """
 

@@ -42,7 +42,8 @@ def period_of(at: float, length: Period) -> str:
 class KeyBudget:
     """The budget of an API key, as one run uses it.
 
-    `hold` reserves credits before a request is sent. `settle` replaces them by the charge.
+    `room` tells how many credits are left. `hold` reserves credits before a request is sent. `settle` replaces them by
+    the charge.
 
     Create it with `open_key_budget`.
 
@@ -58,6 +59,16 @@ class KeyBudget:
         self._clock = clock
         self._paid, self._held = now.paid, now.held
         self._lock = asyncio.Lock()
+
+    async def room(self, wanted: int) -> int:
+        """Return the credits, 0 or more, that may be reserved now. Other runs may reserve them before this run does.
+
+        If they are fewer than `wanted`, credits that are still reserved for runs whose process has ended are freed
+        first, as far as the journals of these runs show that they were not spent.
+        """
+        async with self._lock:
+            period = period_of(self._clock.now(), self.length)
+            return await asyncio.to_thread(self._ledger.room, period, self.credits, wanted)
 
     async def hold(self, credits_: int) -> bool:
         """Reserve credits and return True.

@@ -150,11 +150,11 @@ class RequestPrices:
 
     @property
     def unpriced_answers(self) -> int:
-        """Number of answers that showed no price, because they had no charge or reported an error."""
+        """Number of answers that showed no price, because they had no charge, a charge of 0, or an error."""
         return self._unpriced.total()
 
     def observe_unpriced(self, kinds: Sequence[str | None]) -> None:
-        """Count an answer that shows no price, because it has no charge or reports an error.
+        """Count an answer that shows no price, because it has no charge, a charge of 0, or an error.
 
         `kinds` are the media types of the request's rows: image, video or None (unknown).
         """
@@ -165,7 +165,7 @@ class RequestPrices:
 
         If it contradicts earlier charges, return a sentence about it, else None.
 
-        A charge of 0 is ignored, because the next request may cost something.
+        A charge of 0 counts as an answer that shows no price, because the next request may cost something.
 
         Args:
             kinds: Media type of each row of the request: image, video or None (unknown).
@@ -173,6 +173,7 @@ class RequestPrices:
             paid: Credits charged.
         """
         if not paid:
+            self.observe_unpriced(kinds)
             return None
         charge = (price_key_of(kinds), frames, paid)
         if self._charge_counts[charge] >= AGREEING_AFTER_CHANGE:  # a charge seen so often teaches nothing new

@@ -25,9 +25,10 @@ Without the earlier prices, a service that changes its prices back and forth cou
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """The charge of one answer without errors.
+    """The charge of one answer that shows a price.
 
-    Answers with errors are not used: they do not tell which back ends were charged.
+    Answers with errors do not tell which back ends were charged. They are used only if the charge is higher than
+    expected: then the price is at least that much.
 
     Attributes:
         kind: What the request holds, such as `image` or `video`: the price of a picture may depend on it.

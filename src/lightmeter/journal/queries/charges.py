@@ -49,10 +49,10 @@ _CHARGED_FRAMES: Final = """
 SELECT s.paid, sum(i.frames_low), CASE WHEN count(i.frames_high) = count(*) THEN sum(i.frames_high) END,
        min(coalesce(i.kind, '')), max(coalesce(i.kind, ''))
 FROM (
-    SELECT submission_id, paid FROM submissions WHERE state = 'settled' AND said = 2 AND paid > 0
-    ORDER BY submission_id DESC LIMIT ?
+    SELECT submission_id, paid, paid > hold AS above_hold FROM submissions
+    WHERE state = 'settled' AND paid > 0 AND (said = 2 OR paid > hold) ORDER BY submission_id DESC LIMIT ?
 ) s JOIN items i USING (submission_id)
-GROUP BY s.submission_id HAVING min(i.status = 'ok') ORDER BY s.submission_id
+GROUP BY s.submission_id HAVING min(i.status = 'ok') OR s.above_hold ORDER BY s.submission_id
 """
 
 _PAID_FRAMES: Final = """
@@ -105,10 +105,12 @@ def charged_frames(db: Connection, recent: int | None = None) -> Iterator[Charge
     """Yield the charge and the number of frames of each request that shows a price, oldest first.
 
     A request shows a price if its answer reports a charge above 0 and no error, and has a result for each row. Other
-    requests may have been charged less than their price. Second requests about a row (`--ask`) are left out.
+    requests may have been charged less than their price. They show a price only if they were charged more than was
+    reserved for them: the price is at least that much. Second requests about a row (`--ask`) are left out.
 
-    If `recent` is not None, only the newest `recent` requests are read whose answer reports a charge above 0 and no
-    error. Fewer are yielded if one of these lacks the result of a row, or is a second request.
+    If `recent` is not None, only the newest `recent` requests are read whose charge is above 0 and either reported
+    without an error or higher than the reserved credits. Fewer are yielded if one of these lacks the result of a row,
+    or is a second request.
     """
     yield from map(ChargedFrames._make, db.execute(_CHARGED_FRAMES, (-1 if recent is None else recent,)))
 

@@ -20,8 +20,9 @@ class SubmissionRecord:
 
     `rows` has a tuple (row number, URL or path, local path or None) for each row, sorted by row number. If the
     request asks the user's question (`--ask`) a second time, about one row, then `rows` is empty and `retry` is that
-    row. `hold` is the most that the request can cost, in credits. `acked_at` is when the service confirmed that it
-    accepted the request, in seconds since the epoch; None if it has not.
+    row. `kinds` has the media kind of each entry of `rows`. `frames_high` is the most images and video frames in the
+    request; None if no upper bound is known. `hold` is the most that the request can cost, in credits. `acked_at` is
+    when the service confirmed that it accepted the request, in seconds since the epoch; None if it has not.
     """
 
     submission_id: int
@@ -31,7 +32,12 @@ class SubmissionRecord:
     acked_at: float | None
     http_status: int | None
     rows: tuple[tuple[int, str, str | None], ...]
+    kinds: tuple[str | None, ...] = ()
+    frames_high: int | None = None
     retry: PendingRow | None = None
+
+
+_ROWS: Final = "SELECT seq, url, path, kind, frames_high FROM items WHERE submission_id = ? ORDER BY seq"
 
 
 def submissions_in(db: sqlite.Connection, states: Iterable[State]) -> Iterator[SubmissionRecord]:
@@ -43,11 +49,16 @@ def submissions_in(db: sqlite.Connection, states: Iterable[State]) -> Iterator[S
         f"WHERE state IN ({marks}) ORDER BY submission_id"
     )
     for submission_id, state, hold, request_id, acked_at, http_status in list(db.execute(query, state_names)):
-        rows = tuple(
-            db.execute("SELECT seq, url, path FROM items WHERE submission_id = ? ORDER BY seq", (submission_id,))
-        )
+        rows = list(db.execute(_ROWS, (submission_id,)))
         retry = None if rows else retried_row(db, submission_id)
-        yield SubmissionRecord(submission_id, State(state), hold, request_id, acked_at, http_status, rows, retry)
+        frames = [frames_high for *_, frames_high in rows] or [retry and retry.frames_high]
+        yield SubmissionRecord(
+            *(submission_id, State(state), hold, request_id, acked_at, http_status),
+            rows=tuple((seq, url, path) for seq, url, path, *_ in rows),
+            kinds=tuple(kind for *_, kind, _ in rows),
+            frames_high=None if None in frames else sum(frames),
+            retry=retry,
+        )
 
 
 def read_answer(db: sqlite.Connection, submission_id: int) -> bytes | None:
