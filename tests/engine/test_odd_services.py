@@ -191,7 +191,6 @@ class TestPrices:
 
     async def test_a_service_that_charges_nothing_gets_several_requests_at_once(self, try_out):
         """After some charges of 0, requests are sent together; if later ones cost something, the budget still holds."""
-
         at_once = []
 
         def script(number, _):
