@@ -107,3 +107,26 @@ async def test_a_run_waits_until_a_charge_can_no_longer_come(tmp_path, monkeypat
     _, run = await progress_of(tmp_path, service, stop_when_waiting=False, sole_spender=sole_spender)
     assert time.monotonic() - began > 2
     assert (run.summary().counts["ok"], len(service.charged)) == (3, 3)
+
+
+class ChargingLate(Hostile):
+    """A service that loses the second request after a while, fails the job of the third, and charges the job later."""
+
+    charge_s = 2.2
+
+    async def fetch(self, request: web.Request) -> web.StreamResponse:
+        """POST /api/fetch."""
+        self.answer_s = 2.5 if self.posts == 1 else 0.0
+        if self.posts == 2:
+            asyncio.get_running_loop().call_later(self.charge_s, self.charge, ["the failed job"])
+        return await super().fetch(request)
+
+
+async def test_a_failed_job_is_ruled_on_only_after_the_wait(tmp_path, monkeypatch, charges_at_once):
+    """The balance that decides about a lost request decides about a later failed job only if its charge is final."""
+    monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "3")
+    service = ChargingLate(lambda number, _: {2: "drop", 3: "ack and fail"}.get(number, "well"))
+    _, run = await progress_of(tmp_path, service, stop_when_waiting=False)
+    assert run.summary().counts["failed"] == 1
+    assert "the failed job" in service.charged
+    assert run.summary().paid + run.summary().held >= len(service.charged)

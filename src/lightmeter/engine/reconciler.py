@@ -185,6 +185,8 @@ class Reconciler:
             sent_at = sent_times(db, State.UNCERTAIN)
             if get_meta(db).get(_ACCOUNT_KEY) != self._account():
                 opening = None
+            if opening is not None:  # the same balances decide about failed requests, which may be charged later, too
+                sent_at |= unknown_charges_since(db, opening.last_transition_id)
         if not rows_lost:
             self._run_state.clear_unresolved()
             return 0
