@@ -29,7 +29,7 @@ from lightmeter.errors import (
     UsageError,
 )
 from lightmeter.journal.frame_rows import frame_of
-from lightmeter.journal.outcome import ReceivedAnswer, Refusal
+from lightmeter.journal.outcome import NOT_UPLOADED, ReceivedAnswer, Refusal
 from lightmeter.journal.queries.pending_rows import AnswerRetry
 from lightmeter.journal.submission_states import Event
 from lightmeter.manifest.tar_members import local_file
@@ -73,7 +73,7 @@ class Sender:
         try:
             body = await self._build([(row.seq, row.url, row.path) for row in batch.rows], first.retry)
         except (FetchError, MediaError, UsageError) as error:  # a file, which has a request of its own
-            reason = "unreadable_file" if first.path is not None else "not_uploaded"
+            reason = NOT_UPLOADED if isinstance(error, FetchError) else "unreadable_file"
             await self._accounting.fail_row(first, reason, str(error))
         else:
             request = await self._accounting.hold(batch.rows, batch.hold)
