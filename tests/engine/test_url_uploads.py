@@ -81,6 +81,25 @@ async def test_the_content_is_sent_in_place_of_the_url(analyzed, pictures, uploa
     assert summary.paid == summary.balance_before - summary.balance_after > 0
 
 
+async def test_rows_with_one_url_are_all_sent_as_files(tmp_path, charges_at_once, pictures):
+    """If the service refuses a URL for several rows at the same time, the content is sent for each of them."""
+    refused = []
+
+    def script(_, body):
+        if body.get("url") == pictures[1]:
+            refused.append(body["url"])
+            return "refuse"
+        return "well"
+
+    async with listening(Hostile(script, answer_s=0.2)) as base_url:
+        options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": base_url}
+        rows = [{"id": str(number), "url": pictures[number > 0]} for number in range(4)]
+        plan = await lm.plan(rows, upload="fallback", duplicates="off", **options)
+        run = await lm.run(plan, tmp_path / "out")
+    assert len(refused) > 1
+    assert (run.summary().counts["ok"], run.summary().paid) == (4, 4)
+
+
 async def test_a_url_that_cannot_be_fetched_locally_fails_with_its_reason(analyzed, pictures):
     """Such a row fails with a reason, and the other rows are answered."""
     run = await analyzed([*pictures, pictures[0].replace("0.jpg", "gone.jpg")], "always")
@@ -155,13 +174,14 @@ def test_only_free_failures_are_sent_again_as_uploads(answer, message):
 
 
 def test_an_upload_is_scheduled_once_and_only_after_a_fetch_error():
-    """An upload needs the mode `fallback` and a fetch error, and is scheduled at most once per URL."""
+    """An upload needs the mode `fallback` and a fetch error, and is scheduled at most once per row."""
     uploads = UploadSelection("fallback")
-    assert not uploads.schedule_upload("http://x/a.jpg", "The picture does not decode.")
-    assert uploads.schedule_upload("http://x/a.jpg", "Invalid URLs detected.")
+    assert not uploads.schedule_upload(1, "http://x/a.jpg", "The picture does not decode.")
+    assert uploads.schedule_upload(1, "http://x/a.jpg", "Invalid URLs detected.")
     assert uploads.must_upload("http://x/a.jpg")
-    assert not uploads.schedule_upload("http://x/a.jpg", "Invalid URLs detected.")
-    assert not UploadSelection("never").schedule_upload("http://x/a.jpg", "Invalid URLs detected.")
+    uploads.start_upload(1)
+    assert not uploads.schedule_upload(1, "http://x/a.jpg", "Invalid URLs detected.")
+    assert not UploadSelection("never").schedule_upload(1, "http://x/a.jpg", "Invalid URLs detected.")
 
 
 def test_an_upload_is_named_after_its_url():

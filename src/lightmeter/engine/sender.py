@@ -112,7 +112,7 @@ class Sender:
             return bodies.for_files([await self._frames.frame_content(seq)], [sent_name(seq, url, path)])
         files = [path for _, _, path in sources if path is not None]
         if not files and len(sources) == 1 and uploads.must_upload(url):
-            uploads.start_upload(url)
+            uploads.start_upload(seq)
             content, name = await self._uploads.fetch_content(url)
             return bodies.for_files([content], [name])
         if not files:
@@ -186,7 +186,7 @@ class Sender:
         """
         if self._run_state.bisection.on_batch_refused(request.seqs):
             return True
-        return not request.is_retry and self._run_state.uploads.schedule_upload(request.rows[0][1], error)
+        return not request.is_retry and self._run_state.uploads.schedule_upload(*request.rows[0], error)
 
     async def _record_unreachable(self, request: InFlightRequest, error: Unreachable, sent_s: float) -> None:
         """Record that a request could not be delivered; delay later ones, or stop the run after several failures.
