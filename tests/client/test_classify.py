@@ -227,6 +227,13 @@ def test_polls_that_break_can_be_repeated():
     assert poll({}) is ResponseVerdict.UNCERTAIN
 
 
+@pytest.mark.parametrize("text", ["Invalid URLs detected.", "Too many cats."])
+def test_a_poll_that_answers_with_an_error_has_failed(text):
+    """A job was accepted, so it is FAILED, not REFUSED, whether or not the error names its request id."""
+    assert poll({"error": text}) is ResponseVerdict.FAILED
+    assert poll({"error": text, "request_id": "r"}) is ResponseVerdict.FAILED
+
+
 def test_a_byte_order_mark_is_no_obstacle():
     """A byte order mark before the JSON is ignored."""
     assert submission(b"\xef\xbb\xbf" + json.dumps({"all": RESULTS}).encode()) is ResponseVerdict.ANSWERED

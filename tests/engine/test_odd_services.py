@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 
 import lightmeter as lm
-from lightmeter.errors import SettingsError
+from lightmeter.errors import OutOfCredits, SettingsError
 from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.compression import compress
 from lightmeter.journal.queries.submissions import read_answer
@@ -93,6 +94,28 @@ class TestFailedJobs:
         says = json.dumps({"status": "failed", "error": text, "credits_paid": 0})
         run, _ = await try_out(once("well", f"ack says {says}"), rows=3, max_concurrency=1)
         assert (run.summary().counts["ok"], run.summary().counts["failed"]) == (2, 1)
+
+    @pytest.mark.parametrize("word", ["ack", "charge ack"])
+    @pytest.mark.parametrize("text", ["Invalid URLs detected.", *map(sweep, ("Not a picture.", "Request failed: no."))])
+    async def test_a_job_that_ends_with_an_error_alone_has_failed(self, try_out, word, text):
+        """An error instead of a status ends the job, too; its hold stays until the balance proves that it was free."""
+        says = json.dumps({"error": text})
+        running = try_out(once("well", f"{word} says {says}"), rows=3, max_concurrency=1)
+        run, service = await asyncio.wait_for(running, 60)
+        assert (run.summary().counts["ok"], run.summary().counts["failed"], service.posts) == (2, 1, 3)
+        assert list(run.assets.query("status == 'failed'")["error"]) == [text]
+        assert (run.summary().paid, run.summary().held) == (2, 1 if word == "charge ack" else 0)
+
+    async def test_a_job_without_credits_stops_the_run(self, try_out, monkeypatch):
+        """If polls for a job say that credits are missing, its row can be resumed once the balance proves it unpaid."""
+        monkeypatch.setattr("lightmeter.engine.poller.NEW_ID_S", 0.5)
+        says = json.dumps({"error": "Insufficient credits."})
+        running = try_out(once("well", f"ack says {says}"), rows=3, max_concurrency=1)
+        run, _ = await asyncio.wait_for(running, 60)
+        assert isinstance(run.stopped_by, OutOfCredits)
+        assert run.exit_code == 3
+        counts = run.summary().counts
+        assert (counts["over_budget"] + counts["ok"], counts["over_budget"] > 0, run.summary().held) == (3, True, 0)
 
 
 class Inexact(Hostile):

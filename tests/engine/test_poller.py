@@ -1,4 +1,4 @@
-"""The poller respects the rate limits that answers to polls state."""
+"""The poller respects the rate limits that answers to polls state, and gives up jobs whose polls are refused."""
 
 from __future__ import annotations
 
@@ -55,3 +55,24 @@ async def test_no_poll_leaves_before_a_retry_after_ends(try_out, monkeypatch):
     assert run.summary().counts["ok"] == 24
     assert 1 <= service.turned_away <= POLLS_AT_ONCE
     assert len(service.charged) == 24
+
+
+class Forgetful(Hostile):
+    """A service that refuses all polls for its second job."""
+
+    async def response(self, request: web.Request) -> web.Response:
+        """GET /api/response/<id>."""
+        if request.match_info["request_id"] == "r2":
+            self.polls += 1
+            return web.json_response({"error": "Bad id."}, status=400)
+        return await super().response(request)
+
+
+async def test_a_job_whose_polls_are_refused_is_in_doubt(try_out, monkeypatch):
+    """A new job is polled for again, an older one is given up; it was charged, so that its row stays in doubt."""
+    monkeypatch.setattr("lightmeter.engine.poller.NEW_ID_S", 1.0)
+    service = Forgetful(lambda *_: "charge ack")
+    service.answer = lambda urls, names=None: {"credits_paid": 1, "all": {"assets": [{"name": url} for url in urls]}}
+    run, _ = await asyncio.wait_for(try_out(service, rows=3, batch_size=1), 60)
+    assert (run.summary().counts["ok"], run.summary().counts["in_doubt"]) == (2, 1)
+    assert (run.summary().paid, run.summary().held) == (2, 1)

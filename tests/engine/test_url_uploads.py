@@ -6,8 +6,10 @@ from contextlib import asynccontextmanager
 
 import numpy as np
 import pytest
+from aiohttp import web
 
 import lightmeter as lm
+from lightmeter.api.next_steps import next_steps
 from lightmeter.cli.commands.demo import serve_folder
 from lightmeter.engine.url_uploads import (
     LONGEST_SIDE_PX,
@@ -21,6 +23,7 @@ from lightmeter.media.image import encode_jpeg, read_image_info
 from lightmeter.service.app import ServiceConfig, start_service
 from lightmeter.testing import tiny_jpeg
 from lightmeter.wire.constants import MAX_FILE_BYTES
+from tests.engine.hostile import Hostile, listening, served
 
 
 @pytest.fixture
@@ -78,11 +81,61 @@ async def test_the_content_is_sent_in_place_of_the_url(analyzed, pictures, uploa
     assert summary.paid == summary.balance_before - summary.balance_after > 0
 
 
+async def test_rows_with_one_url_are_all_sent_as_files(tmp_path, charges_at_once, pictures):
+    """If the service refuses a URL for several rows at the same time, the content is sent for each of them."""
+    refused = []
+
+    def script(_, body):
+        if body.get("url") == pictures[1]:
+            refused.append(body["url"])
+            return "refuse"
+        return "well"
+
+    async with listening(Hostile(script, answer_s=0.2)) as base_url:
+        options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": base_url}
+        rows = [{"id": str(number), "url": pictures[number > 0]} for number in range(4)]
+        plan = await lm.plan(rows, upload="fallback", duplicates="off", **options)
+        run = await lm.run(plan, tmp_path / "out")
+    assert len(refused) > 1
+    assert (run.summary().counts["ok"], run.summary().paid) == (4, 4)
+
+
 async def test_a_url_that_cannot_be_fetched_locally_fails_with_its_reason(analyzed, pictures):
     """Such a row fails with a reason, and the other rows are answered."""
     run = await analyzed([*pictures, pictures[0].replace("0.jpg", "gone.jpg")], "always")
     assert (run.summary().counts["ok"], run.summary().counts["failed"]) == (3, 1)
     assert [(reason.reason, "404" in reason.example) for reason in run.reasons()] == [("not_uploaded", True)]
+
+
+async def test_a_resume_sends_content_that_could_not_be_fetched_before(tmp_path, charges_at_once):
+    """A start of the run fetches content again that it could not fetch before, but not content that is broken."""
+    fetched, down = [], True
+
+    async def picture(request: web.Request) -> web.Response:
+        fetched.append(request.path)
+        if down:
+            raise web.HTTPInternalServerError
+        return web.Response(body=tiny_jpeg(1))
+
+    async def broken(request: web.Request) -> web.Response:
+        fetched.append(request.path)
+        return web.Response(body=tiny_jpeg(1)[:20])
+
+    app, service = web.Application(), Hostile(lambda *_: "well")
+    app.router.add_get("/{number}.jpg", picture)
+    app.router.add_get("/broken", broken)
+    async with served(app) as site, listening(service) as base_url:
+        urls = [f"{site}/1.jpg", f"{site}/2.jpg", f"{site}/broken"]
+        options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": base_url}
+        run = await lm.run(await lm.plan(urls, upload="always", duplicates="off", **options), tmp_path / "out")
+        assert (run.summary().counts["failed"], service.posts) == (3, 0)
+        assert any("fetch" in step and f"lightmeter resume {run.folder}" in step for step in next_steps(run.folder))
+        down = False
+        run = await lm.resume(run.folder)
+    assert (run.summary().counts["ok"], run.summary().counts["failed"], service.posts) == (2, 1, 2)
+    assert (run.summary().paid, run.assets["status"].tolist()) == (2, ["ok", "ok", "failed"])
+    assert fetched.count("/broken") == 1
+    assert not any("fetch" in step for step in next_steps(run.folder))
 
 
 def test_an_image_within_the_limits_is_sent_byte_for_byte():
@@ -121,13 +174,14 @@ def test_only_free_failures_are_sent_again_as_uploads(answer, message):
 
 
 def test_an_upload_is_scheduled_once_and_only_after_a_fetch_error():
-    """An upload needs the mode `fallback` and a fetch error, and is scheduled at most once per URL."""
+    """An upload needs the mode `fallback` and a fetch error, and is scheduled at most once per row."""
     uploads = UploadSelection("fallback")
-    assert not uploads.schedule_upload("http://x/a.jpg", "The picture does not decode.")
-    assert uploads.schedule_upload("http://x/a.jpg", "Invalid URLs detected.")
+    assert not uploads.schedule_upload(1, "http://x/a.jpg", "The picture does not decode.")
+    assert uploads.schedule_upload(1, "http://x/a.jpg", "Invalid URLs detected.")
     assert uploads.must_upload("http://x/a.jpg")
-    assert not uploads.schedule_upload("http://x/a.jpg", "Invalid URLs detected.")
-    assert not UploadSelection("never").schedule_upload("http://x/a.jpg", "Invalid URLs detected.")
+    uploads.start_upload(1)
+    assert not uploads.schedule_upload(1, "http://x/a.jpg", "Invalid URLs detected.")
+    assert not UploadSelection("never").schedule_upload(1, "http://x/a.jpg", "Invalid URLs detected.")
 
 
 def test_an_upload_is_named_after_its_url():

@@ -1,4 +1,4 @@
-"""A run says what it waits for and how long at most, and does not wait if the balance decides at once."""
+"""A run says what it waits for and how long at most, and compares balances only when no charge can come any more."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import time
 
 import pytest
+from aiohttp import web
 
 import lightmeter as lm
 from lightmeter.api.progress_display import _details
@@ -54,20 +55,47 @@ async def test_progress_says_what_the_run_waits_for(tmp_path, monkeypatch, charg
     assert run.summary().counts["in_doubt"] == 1
 
 
-async def test_a_run_does_not_wait_if_credits_are_missing_already(tmp_path, monkeypatch, charges_at_once):
-    """If credits are missing and others may have spent them, waiting proves nothing, so the run ends at once."""
-    monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "600")
+@pytest.mark.parametrize(
+    ("sole_spender", "counts", "paid"),
+    [(False, {"ok": 2, "failed": 0, "in_doubt": 1}, 2), (True, {"ok": 2, "failed": 1, "in_doubt": 0}, 3)],
+)
+async def test_missing_credits_are_ruled_on_after_the_wait(
+    tmp_path, monkeypatch, charges_at_once, sole_spender, counts, paid
+):
+    """Credits that are missing at once are a charge only if they are still missing when no charge can come any more."""
+    monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "1")
     service = Hostile(lambda number, _: "charge and drop" if number == 2 else "well")
-    _, run = await asyncio.wait_for(progress_of(tmp_path, service, stop_when_waiting=False), 60)
-    assert (run.summary().counts["ok"], run.summary().counts["in_doubt"]) == (2, 1)
+    events, run = await progress_of(tmp_path, service, stop_when_waiting=False, sole_spender=sole_spender)
+    assert any(event.waiting and "at most" in event.waiting for event in events)
+    assert {status: run.summary().counts[status] for status in counts} == counts
+    assert run.summary().paid == paid
 
 
-async def test_the_sole_spender_does_not_wait_if_the_charge_is_visible(tmp_path, monkeypatch, charges_at_once):
-    """If nobody else spends and the whole price is missing, the request was paid, without a wait."""
-    monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "600")
-    service = Hostile(lambda number, _: "charge and drop" if number == 2 else "well")
-    _, run = await asyncio.wait_for(progress_of(tmp_path, service, stop_when_waiting=False, sole_spender=True), 60)
-    assert (run.summary().counts["ok"], run.summary().counts["failed"], run.summary().paid) == (2, 1, 3)
+class Reserving(Hostile):
+    """A service that reserves the price of the second request, loses its answer, and releases the price later."""
+
+    release_s = 1.5
+
+    async def fetch(self, request: web.Request) -> web.StreamResponse:
+        """POST /api/fetch."""
+        if self.posts == 1:
+            self.balance -= self.price
+            asyncio.get_running_loop().call_later(self.release_s, self.release)
+        return await super().fetch(request)
+
+    def release(self) -> None:
+        """Give back the reserved credits: the work has failed."""
+        self.balance += self.price
+
+
+@pytest.mark.parametrize("sole_spender", [False, True])
+async def test_credits_that_a_service_only_reserves_are_no_charge(tmp_path, monkeypatch, charges_at_once, sole_spender):
+    """If a balance lacks credits that the service reserves, and gets them back, the lost request was not paid."""
+    monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "3")
+    service = Reserving(lambda number, _: "drop" if number == 2 else "well")
+    _, run = await progress_of(tmp_path, service, stop_when_waiting=False, sole_spender=sole_spender)
+    assert (run.summary().counts["ok"], run.summary().paid, run.summary().held) == (3, 3, 0)
+    assert (len(service.charged), service.balance) == (3, 997)
 
 
 @pytest.mark.parametrize("sole_spender", [False, sweep(True)])
@@ -79,3 +107,26 @@ async def test_a_run_waits_until_a_charge_can_no_longer_come(tmp_path, monkeypat
     _, run = await progress_of(tmp_path, service, stop_when_waiting=False, sole_spender=sole_spender)
     assert time.monotonic() - began > 2
     assert (run.summary().counts["ok"], len(service.charged)) == (3, 3)
+
+
+class ChargingLate(Hostile):
+    """A service that loses the second request after a while, fails the job of the third, and charges the job later."""
+
+    charge_s = 2.2
+
+    async def fetch(self, request: web.Request) -> web.StreamResponse:
+        """POST /api/fetch."""
+        self.answer_s = 2.5 if self.posts == 1 else 0.0
+        if self.posts == 2:
+            asyncio.get_running_loop().call_later(self.charge_s, self.charge, ["the failed job"])
+        return await super().fetch(request)
+
+
+async def test_a_failed_job_is_ruled_on_only_after_the_wait(tmp_path, monkeypatch, charges_at_once):
+    """The balance that decides about a lost request decides about a later failed job only if its charge is final."""
+    monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "3")
+    service = ChargingLate(lambda number, _: {2: "drop", 3: "ack and fail"}.get(number, "well"))
+    _, run = await progress_of(tmp_path, service, stop_when_waiting=False)
+    assert run.summary().counts["failed"] == 1
+    assert "the failed job" in service.charged
+    assert run.summary().paid + run.summary().held >= len(service.charged)

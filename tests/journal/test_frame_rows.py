@@ -9,7 +9,7 @@ import pytest
 
 from lightmeter.journal.commands.plan_rows import PlannedFrame, PlannedRow, add_rows, set_places
 from lightmeter.journal.commands.screen_rows import SCREEN_META, ScreenOutcome, apply_screen
-from lightmeter.journal.commands.submissions import clear_over_budget, fail_row, get_meta, mark_over_budget
+from lightmeter.journal.commands.submissions import fail_row, get_meta, mark_over_budget, requeue_unsent_rows
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.frame_rows import FRAMES_PER_ROW, frame_of, frame_seq, row_of
 from lightmeter.journal.queries import pending_rows as pending_queries
@@ -68,7 +68,7 @@ def test_the_status_of_a_video_is_that_of_its_least_answered_frame(journal, tmp_
     assert status() == ("pending", None, None)
     assert journal.submit(mark_over_budget("budget", 0, 1 << 62)).result() == 3
     assert status() == ("over_budget", "budget", None)
-    journal.submit(clear_over_budget(0, 1 << 62)).result()
+    journal.submit(requeue_unsent_rows(0, 1 << 62)).result()
     assert status() == ("pending", None, None)
     for frame in (0, 5):
         journal.submit(fail_row(frame_seq(1, frame), "refused", "no")).result()
@@ -116,7 +116,7 @@ def test_frames_have_the_place_of_their_video(journal, tmp_path, monkeypatch, ch
     with open_read_only(tmp_path) as db:
         assert [row.seq for row in pending_rows(db, 0, 1 << 62)] == [2, 0]
     journal.submit(set_places(())).result()
-    journal.submit(clear_over_budget(1, 1)).result()
+    journal.submit(requeue_unsent_rows(1, 1)).result()
     with open_read_only(tmp_path) as db:
         assert [row.seq for row in pending_rows(db, 0, 1 << 62)] == [0, *video, 2]
 

@@ -13,10 +13,11 @@ from lightmeter.html_fragments import counted
 from lightmeter.journal.files import is_run_locked
 from lightmeter.journal.frame_rows import FIRST_FRAME_SEQ
 from lightmeter.journal.header import RunHeader, read_run_header
+from lightmeter.journal.outcome import NOT_UPLOADED
 from lightmeter.journal.queries.answer_retries import retry_totals
 from lightmeter.journal.queries.charges import credit_totals
 from lightmeter.journal.queries.frame_counts import over_budget_groups
-from lightmeter.journal.queries.items import count_by_status
+from lightmeter.journal.queries.items import count_by_status, has_failed_with
 from lightmeter.journal.queries.pending_rows import rows_lost_earlier
 from lightmeter.journal.queries.submissions import count_submissions_in, in_doubt_totals, waiting_at_service
 from lightmeter.journal.store import open_read_only
@@ -54,6 +55,9 @@ def next_steps(folder: Path) -> list[str]:
             query = "SELECT item_id, url, reason, error FROM assets WHERE status = 'failed'"
             failed = counted(counts["failed"], "row", "rows")
             steps.append(f'{failed} failed, to see why: lightmeter sql {_quoted(folder)} "{query}"')
+            if has_failed_with(db, NOT_UPLOADED):
+                resume = f"lightmeter resume {_quoted(folder)}"
+                steps.append(f"some rows could not be sent, as their content could not be fetched; again: {resume}")
         if retries := retry_totals(db).waiting:
             resume = f"lightmeter resume {_quoted(folder)}"
             steps.append(

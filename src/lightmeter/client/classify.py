@@ -34,8 +34,9 @@ charged. DENIED, NO_CREDITS, REFUSED and THROTTLED mean that it was neither acce
 neither is known.
 
 The verdicts on the answer to a poll differ. A poll is free, so UNCERTAIN only means "poll again". A 404, or an error
-text `… not found.`, is NOT_FOUND. An error text `Request failed…`, or the `status` failed with any text, is FAILED. Any
-answer with 2xx that has a `status` or a request id, but neither results nor an error text, is PROCESSING.
+text `… not found.`, is NOT_FOUND. These are FAILED, because the request was accepted before: an error text `Request
+failed…` or of an invalid request, any other error text with 2xx, and the `status` failed with any text. Any answer with
+2xx that has a `status` or a request id, but neither results nor an error text, is PROCESSING.
 """
 
 from __future__ import annotations
@@ -260,10 +261,10 @@ def _poll_verdict(facts: _AnswerFacts) -> ResponseVerdict:
     ended = facts.failed and not facts.denied and not facts.throttled  # this request has ended; others may go on
     verdict = ResponseVerdict.FAILED if ended else _common_verdict(facts)
     if verdict is not None:
-        return verdict
+        return ResponseVerdict.FAILED if verdict is ResponseVerdict.REFUSED else verdict
     if facts.status == HTTPStatus.NOT_FOUND:
         return ResponseVerdict.NOT_FOUND
-    if facts.error_starts(_REQUEST_FAILED_TEXT):
+    if facts.error_starts(_REQUEST_FAILED_TEXT) or (facts.error is not None and facts.ok):
         return ResponseVerdict.FAILED
     if facts.error is not None:
         return _other_error_verdict(facts)

@@ -173,7 +173,7 @@ class Accounting:
             return True
         if len(seqs) != 1:
             return False
-        return state.uploads.schedule_upload(request.rows[0][1], free_failure_message(classification.data))
+        return state.uploads.schedule_upload(*request.rows[0], free_failure_message(classification.data))
 
     def count_rows_as_pending(self, state: State, hold: int, rows: int) -> None:
         """Count the rows of a request as pending instead of in doubt, so that `record_answer` can count them.

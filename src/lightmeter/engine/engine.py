@@ -34,10 +34,10 @@ from lightmeter.journal.balance_proofs import requeue_unanswered_rows
 from lightmeter.journal.commands.alerts import add_notes
 from lightmeter.journal.commands.submissions import (
     add_retries,
-    clear_over_budget,
     mark_over_budget,
     put_meta,
     requeue_lost_rows,
+    requeue_unsent_rows,
     set_retry_obstacle,
 )
 from lightmeter.journal.header import put_balance_meta
@@ -361,7 +361,7 @@ async def open_engine(session: Session, rows: PlaceRange = ALL_ROWS, *, pay_agai
     if session.header.balance_before is None:
         meta["balance_before"] = str(balance)
     await session.journal.write(put_balance_meta(meta))
-    await session.journal.write(clear_over_budget(*rows))
+    await session.journal.write(requeue_unsent_rows(*rows))
     run_state, prices = _initial_state(session, started_at_s)
     if (step_s := session.clock.restart_step_s) is not None and abs(step_s) >= STEP_S:
         run_state.add_note(

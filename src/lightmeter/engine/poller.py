@@ -21,7 +21,7 @@ from lightmeter.engine.in_flight import PolledRequest
 from lightmeter.engine.limiter_state import learn_from_answer
 from lightmeter.engine.request_telemetry import poll_span
 from lightmeter.engine.run_state import RunState
-from lightmeter.errors import AccessDenied, OutcomeUnknown, Unreachable
+from lightmeter.errors import AccessDenied, OutcomeUnknown, OutOfCredits, Unreachable
 from lightmeter.journal.outcome import ReceivedAnswer
 from lightmeter.journal.submission_states import Event
 from lightmeter.run_session.session import Session
@@ -39,6 +39,9 @@ the first poll for a request. It has no effect while fewer than 40 requests are 
 
 MAX_DELAY_S: Final = 600.0
 """Most seconds by which `UNFINISHED_POLLS_PER_S` may delay the next poll for a request."""
+
+_REFUSED: Final = frozenset({ResponseVerdict.NOT_FOUND, ResponseVerdict.REFUSED, ResponseVerdict.NO_CREDITS})
+"""Verdicts on a poll that brings no answer although the service is there: it will answer later polls alike."""
 
 
 class Poller:
@@ -133,8 +136,11 @@ class Poller:
         elif verdict is ResponseVerdict.DENIED:
             self._run_state.stop(AccessDenied(classification.error or "Access denied."))
             self._reschedule(polled)
-        elif verdict is ResponseVerdict.NOT_FOUND and self._age_s(polled) > NEW_ID_S:
-            await self._give_up(polled, classification.error or "The service no longer has the answer.")
+        elif verdict in _REFUSED and self._age_s(polled) > NEW_ID_S:
+            error = classification.error or "The service no longer has the answer."
+            await self._give_up(polled, error)
+            if verdict is ResponseVerdict.NO_CREDITS:
+                self._run_state.stop(OutOfCredits(error, hint="Add credits, then: lightmeter resume DIR"))
         else:
             reason = classification.error or f"status {raw.status}"
             await self._retry_or_give_up(polled, reason, classification.retry_after_s or 0.0)

@@ -31,7 +31,7 @@ from lightmeter.journal.balance_proofs import (
 from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.queries.submissions import sent_times, submissions_in
 from lightmeter.journal.store import open_read_only
-from lightmeter.journal.submission_states import HOLDING, IN_DOUBT, Event, State
+from lightmeter.journal.submission_states import IN_DOUBT, Event, State
 from lightmeter.money.lost_answer_charges import build_proof, unprovable_document
 from lightmeter.money.stale_journal import balance_gap, judge_balance_gap
 from lightmeter.run_session.session import Session
@@ -181,16 +181,20 @@ class Reconciler:
         """
         with open_read_only(self._session.out) as db:
             opening = opening_reading(db)
-            lost = [(one.submission_id, len(one.rows)) for one in submissions_in(db, {State.UNCERTAIN})]
+            rows_lost = [len(one.rows) for one in submissions_in(db, {State.UNCERTAIN})]
             sent_at = sent_times(db, State.UNCERTAIN)
             if get_meta(db).get(_ACCOUNT_KEY) != self._account():
                 opening = None
-        if not lost:
+            if opening is not None:  # the same balances decide about failed requests, which may be charged later, too
+                sent_at |= unknown_charges_since(db, opening.last_transition_id)
+        if not rows_lost:
             self._run_state.clear_unresolved()
             return 0
-        phase = self._run_state.enter_phase("reconciling")
+        phase, readings = self._run_state.enter_phase("reconciling"), None
         try:
-            readings = await self._decisive_readings(opening, sent_at, rows=sum(rows for _, rows in lost))
+            # (no later charge can matter if there is no earlier balance to compare with)
+            if opening is None or await self._wait_until_final(sent_at, rows=sum(rows_lost)):
+                readings = await self._read_stable_balance()
         finally:
             self._run_state.enter_phase(phase)
             self._run_state.show_waiting(None)
@@ -200,44 +204,6 @@ class Reconciler:
         self._run_state.clear_unresolved()
         await self._open_window(readings[1].balance)
         return pending
-
-    async def _decisive_readings(
-        self, opening: BalanceReading | None, sent_at: Mapping[int, float], *, rows: int
-    ) -> BalancePair | None:
-        """Return two equal readings of the balance, one right after the other, made after the requests in `sent_at`.
-
-        The fall of the balance since `opening` shows what the requests cost. Without `opening`, nothing shows it, and
-        the readings only serve to compare later balances with.
-
-        Read the balance at once. If charges that may still come could change the result, wait until none can come, and
-        read the balance again. Return None if the balance keeps changing or cannot be read, or if the user stops the
-        wait.
-
-        Args:
-            opening: The balance before the requests; None if no balance of this account was read before.
-            sent_at: Id of each request in the journal → when the request was sent, in seconds since the epoch.
-            rows: Number of rows of these requests.
-        """
-        if self._seconds_until_final(sent_at) <= 0 or opening is None:
-            return await self._read_stable_balance()
-        early = await self._read_stable_balance()
-        if early is not None and self._is_decided(opening, early):
-            return early
-        return await self._read_stable_balance() if await self._wait_until_final(sent_at, rows) else None
-
-    def _is_decided(self, opening: BalanceReading, readings: BalancePair) -> bool:
-        """Whether these balances settle for good which requests were charged, whatever charges may still come.
-
-        `opening` was read before the requests were sent; `readings` are two equal readings made afterwards.
-        """
-        sole_spender = self._session.header.options.sole_spender
-        with open_read_only(self._session.out) as db:
-            submissions = submissions_sent_between(db, opening.last_transition_id, readings[1].last_transition_id)
-        document, rulings = build_proof(opening, readings, submissions, sole_spender=sole_spender)
-        if not sole_spender:
-            return bool(rulings) and all(ruling.event is Event.GIVE_UP for ruling in rulings)
-        unknown = sum(one.hold for one in submissions if one.state in HOLDING or one.throttled)
-        return int(document["unexplained"]) >= unknown
 
     def _seconds_until_final(self, sent_at: Mapping[int, float]) -> float:
         """Return the seconds until requests sent at these times can no longer be charged.
@@ -255,10 +221,10 @@ class Reconciler:
         `sent_at` is request id → time in seconds since the epoch; `rows` is the number of rows, to show to the user.
         """
         clock, state = self._session.clock, self._run_state
-        state.add_note(_WAIT_NOTE)
         while (left_s := self._seconds_until_final(sent_at)) > 0:
             if state.interrupted:
                 return False
+            state.add_note(_WAIT_NOTE)
             count = f"{rows} {'row' if rows == 1 else 'rows'}"
             state.show_waiting(f"{left_s:.0f} s at most until the balance shows the charge of {count}")
             await clock.sleep(min(left_s, MAX_SLEEP_S))

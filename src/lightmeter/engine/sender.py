@@ -29,17 +29,20 @@ from lightmeter.errors import (
     UsageError,
 )
 from lightmeter.journal.frame_rows import frame_of
-from lightmeter.journal.outcome import ReceivedAnswer, Refusal
+from lightmeter.journal.outcome import NOT_UPLOADED, ReceivedAnswer, Refusal
 from lightmeter.journal.queries.pending_rows import AnswerRetry
 from lightmeter.journal.submission_states import Event
 from lightmeter.manifest.tar_members import local_file
 from lightmeter.run_session.session import Session
 
 MAX_UNREACHABLE: Final = 5
-"""The run stops once this many requests in a row could not be delivered: after about 15 s, including the pauses."""
+"""The run stops once this many delivery attempts in a row have failed: after 15 s of pauses between them.
+
+Requests that were sent before the end of the same pause count as one attempt.
+"""
 
 UNREACHABLE_PAUSE_S: Final = 0.5
-"""After n requests in a row that could not be delivered, the pause is 2**n times this number of seconds."""
+"""After n delivery attempts in a row that failed, the pause is 2**n times this number of seconds."""
 
 
 class Sender:
@@ -61,6 +64,7 @@ class Sender:
         self._uploads = uploads
         self._frames = frames
         self._unreachable_in_a_row = 0
+        self._pause_end_s = float("-inf")
         self._bodies = RequestBodyBuilder(session.header.options.request())
 
     async def send(self, batch: Batch) -> None:
@@ -69,7 +73,7 @@ class Sender:
         try:
             body = await self._build([(row.seq, row.url, row.path) for row in batch.rows], first.retry)
         except (FetchError, MediaError, UsageError) as error:  # a file, which has a request of its own
-            reason = "unreadable_file" if first.path is not None else "not_uploaded"
+            reason = NOT_UPLOADED if isinstance(error, FetchError) else "unreadable_file"
             await self._accounting.fail_row(first, reason, str(error))
         else:
             request = await self._accounting.hold(batch.rows, batch.hold)
@@ -108,7 +112,7 @@ class Sender:
             return bodies.for_files([await self._frames.frame_content(seq)], [sent_name(seq, url, path)])
         files = [path for _, _, path in sources if path is not None]
         if not files and len(sources) == 1 and uploads.must_upload(url):
-            uploads.start_upload(url)
+            uploads.start_upload(seq)
             content, name = await self._uploads.fetch_content(url)
             return bodies.for_files([content], [name])
         if not files:
@@ -138,7 +142,7 @@ class Sender:
                 exchange.end(raw, lambda: classification)
         except Unreachable as error:
             self._limiter.on_lost(record)
-            await self._record_unreachable(request, error)
+            await self._record_unreachable(request, error, record.sent_at)
         except OutcomeUnknown as error:
             self._limiter.on_lost(record)
             received = ReceivedAnswer(error.body, error.http_status or 0, clock.now()) if error.body else None
@@ -182,14 +186,24 @@ class Sender:
         """
         if self._run_state.bisection.on_batch_refused(request.seqs):
             return True
-        return not request.is_retry and self._run_state.uploads.schedule_upload(request.rows[0][1], error)
+        return not request.is_retry and self._run_state.uploads.schedule_upload(*request.rows[0], error)
 
-    async def _record_unreachable(self, request: InFlightRequest, error: Unreachable) -> None:
-        """Record that a request could not be delivered; delay later ones, or stop the run after several failures."""
+    async def _record_unreachable(self, request: InFlightRequest, error: Unreachable, sent_s: float) -> None:
+        """Record that a request could not be delivered; delay later ones, or stop the run after several failures.
+
+        A request that was sent before the end of the last pause shows nothing new.
+
+        Args:
+            request: The request.
+            error: Why the service cannot be reached.
+            sent_s: When the request was sent, in monotonic seconds.
+        """
         await self._accounting.revert_to_planned(request, Event.UNREACHED, str(error))
+        if sent_s < self._pause_end_s:
+            return
         self._unreachable_in_a_row += 1
         if self._unreachable_in_a_row >= MAX_UNREACHABLE:
             self._run_state.stop(error)
         else:
-            pause_s = UNREACHABLE_PAUSE_S * 2**self._unreachable_in_a_row
-            self._limiter.hold(self._session.clock.monotonic() + pause_s)
+            self._pause_end_s = self._session.clock.monotonic() + UNREACHABLE_PAUSE_S * 2**self._unreachable_in_a_row
+            self._limiter.hold(self._pause_end_s)

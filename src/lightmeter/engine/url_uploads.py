@@ -56,39 +56,47 @@ class UploadSelection:
     def __init__(self, mode: UploadMode) -> None:
         self._mode = mode
         self._selected: set[str] = set()
-        self._pending: set[str] = set()
+        self._pending: set[int] = set()
+        self._started: set[int] = set()
 
     @property
     def has_pending_uploads(self) -> bool:
-        """Whether the content of some URLs still has to be fetched and sent instead of the URLs."""
+        """Whether the content of the URLs of some rows still has to be fetched and sent instead of the URLs."""
         return bool(self._pending)
 
     def must_upload(self, url: str) -> bool:
         """Whether the content of this URL is sent instead of the URL."""
         return self._mode == "always" or url in self._selected
 
-    def schedule_upload(self, url: str, message: str | None) -> bool:
-        """Decide, after the service refused a URL, whether the content of the URL is sent next; return the decision.
+    def schedule_upload(self, seq: int, url: str, message: str | None) -> bool:
+        """Decide, after the service refused a row, whether the content of its URL is sent next; return the decision.
 
-        In the mode `fallback`, the content is sent if `message`, the error of the service, says that the service could
-        not fetch the URL. In the modes `never` and `always`, nothing more is sent.
+        In the mode `fallback`, the content is sent if the service could not fetch the URL. In the modes `never` and
+        `always`, nothing more is sent.
 
-        Each URL is selected at most once: if the service refuses the content, too, the row fails.
+        The content is sent at most once for each row: if the service refuses it, too, the row fails.
+
+        Args:
+            seq: Number of the row.
+            url: URL of the row; several rows may have the same.
+            message: Error of the service; it says whether the service could not fetch the URL.
         """
         if (
             self._mode != "fallback"
-            or url in self._selected
+            or seq in self._started
             or "://" not in url
             or not _FETCH_ERROR.search(message or "")
         ):
             return False
         self._selected.add(url)
-        self._pending.add(url)
+        self._pending.add(seq)
         return True
 
-    def start_upload(self, url: str) -> None:
-        """Record that the content of a URL is about to be fetched and sent: its upload is no longer pending."""
-        self._pending.discard(url)
+    def start_upload(self, seq: int) -> None:
+        """Record that the content of the URL of row number `seq` is about to be fetched and sent."""
+        self._pending.discard(seq)
+        if self._mode == "fallback":
+            self._started.add(seq)
 
 
 class UploadFetcher:

@@ -35,8 +35,8 @@ class AnswerFields:
 
     @property
     def failed(self) -> bool:
-        """Whether the status is `failed`: the service accepted the request, but then could not answer it."""
-        return self.status == "failed"
+        """Whether the request failed: the status is `failed`, or the answer has an error and no results."""
+        return self.status == "failed" or (self.error is not None and not self.has_results)
 
     @property
     def request_id(self) -> str | None:

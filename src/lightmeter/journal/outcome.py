@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from lightmeter.journal.submission_states import Event
+
+NOT_UPLOADED: Final = "not_uploaded"
+"""Why a row failed: the content of its URL, which is sent as a file, could not be fetched. That cost nothing."""
 
 
 @dataclass(frozen=True, slots=True)

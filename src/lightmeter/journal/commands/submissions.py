@@ -14,7 +14,7 @@ from lightmeter import sqlite
 from lightmeter.errors import BudgetReached, InvalidTransition
 from lightmeter.journal.compression import compress
 from lightmeter.journal.frame_rows import IS_SENT, ROW_OF, SEND_ORDER
-from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, Refusal
+from lightmeter.journal.outcome import NOT_UPLOADED, AnswerOutcome, ReceivedAnswer, Refusal
 from lightmeter.journal.queries.answer_retries import RetryRow
 from lightmeter.journal.queries.charges import credit_totals
 from lightmeter.journal.submission_states import HOLDING, Event, State, step
@@ -355,12 +355,12 @@ def mark_row_over_budget(db: sqlite.Connection, reason: str, seq: int) -> None:
 
 
 @sqlite.command
-def clear_over_budget(db: sqlite.Connection, first: int, last: int) -> None:
-    """Make over-budget rows and frames in places `first` to `last` (included) of the send order pending again."""
+def requeue_unsent_rows(db: sqlite.Connection, first: int, last: int) -> None:
+    """Make rows pending again that are over budget or `NOT_UPLOADED`, in places `first` to `last` of the send order."""
     db.execute(
-        "UPDATE items SET status = 'pending', reason = NULL "  # noqa: S608 (a constant expression)
-        f"WHERE status = 'over_budget' AND {SEND_ORDER} BETWEEN ? AND ? AND {IS_SENT}",
-        (first, last),
+        "UPDATE items SET status = 'pending', reason = NULL, error = NULL WHERE status IN ('over_budget', 'failed') "  # noqa: S608
+        f"AND (status = 'over_budget' OR reason = ?) AND {SEND_ORDER} BETWEEN ? AND ? AND {IS_SENT}",
+        (NOT_UPLOADED, first, last),
     )
 
 
