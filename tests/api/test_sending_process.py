@@ -130,6 +130,17 @@ async def test_an_error_is_raised_in_the_caller(tmp_path, charges_at_once, monke
     assert service.charged == []
 
 
+async def test_files_of_the_working_directory_are_not_imported(tmp_path, charges_at_once, monkeypatch):
+    """A file in the working directory with the name of a module does not replace this module in the process."""
+    service = HoldingService(answered=ROWS)
+    async with listening(service) as base_url:
+        await prepare(tmp_path / "out", base_url)
+        (tmp_path / "secrets.py").write_text("raise SystemExit(7)\n")
+        monkeypatch.chdir(tmp_path)
+        assert await send(tmp_path / "out") is None
+    assert len(service.charged) == ROWS
+
+
 @pytest.mark.sweep
 async def test_a_killed_process_is_an_error(tmp_path, charges_at_once):
     """A process that was killed raises an error that says how to go on, and its shards are unfinished."""

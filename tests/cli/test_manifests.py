@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from lightmeter.api.run_result import summarize
 from lightmeter.testing import tiny_jpeg
 
 PLAN = ("--no-precheck", "--features", "tags")
@@ -130,3 +131,13 @@ def test_a_price_file_is_an_option(command, tmp_path):
     result = command("plan", tmp_path / "m.txt", *arguments, LIGHTMETER_PRICES=str(tmp_path / "p.json"))
     assert result.code == 2
     assert f"{tmp_path / 'p.json'} is not a price table: backends.mine is not a mapping" in result.err
+
+
+@pytest.mark.parametrize("named", [["photos"], ["photos", "--stream"], ["-"]])
+def test_a_run_with_a_budget_needs_no_standard_input(photos, tmp_path, named):
+    """With --budget, `run` starts without a question also where standard input is closed; a manifest on it is empty."""
+    closed = ["sh", "-c", 'exec "$@" <&-', "sh", sys.executable, "-m", "lightmeter"]
+    words = ["run", *named, "--out", "out", "--features", "colors", "--backends", "palette", "--budget", "5"]
+    ended = subprocess.run([*closed, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, "Traceback" in ended.stderr) == (0, False), ended.stderr
+    assert summarize(tmp_path / "out").counts["ok"] == (0 if "-" in named else 2)

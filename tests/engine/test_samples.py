@@ -201,3 +201,21 @@ async def test_tables_that_lag_behind_the_journal_are_no_negatives(manifest, tmp
     assert run.shares("tags").answered == before.answered == 10
     export_tables(tmp_path / "out")
     assert run.shares("tags").answered == 40
+
+
+@pytest.mark.parametrize("rule", ["order", "diverse", "random"])
+@pytest.mark.parametrize("kept", [0, 1])
+async def test_rows_that_left_the_manifest_do_not_count(rule, kept, tmp_path):
+    """Shares and agreement are about the present manifest of a folder, whatever its earlier manifests had answered."""
+    earlier = [f"http://pictures.example/{n}.jpg" for n in range(4)]
+    present = earlier[:kept] + [f"http://pictures.example/{n}.jpg" for n in range(10, 14)]
+    async with serving(TagService()) as base_url:
+        options = {"base_url": base_url, "sample": rule, **OPTIONS}
+        await lm.run(await lm.plan(earlier, budget=100, **options), tmp_path / "out")
+        run = await lm.run(await lm.plan(present, budget=1, **options), tmp_path / "out")
+    answered = run.summary().counts["ok"]
+    shares = run.shares("nsfw")
+    assert (shares.population, shares.sampled, shares.answered) == (len(present), answered, answered)
+    assert answered < len(present)
+    assert "exact" not in shares.note
+    assert {loss.items for loss in run.agreement().losses} == {answered}

@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from lightmeter.scale_out.check_shards import check_shard
 from lightmeter.scale_out.executors import open_executor
 from lightmeter.sqlite import open_read_only
 from lightmeter.tables import Dataset
+from lightmeter.testing import tiny_jpeg
 
 DEADLINE_S = 120
 
@@ -92,6 +95,33 @@ async def test_a_shard_that_was_finished_is_not_checked_again(manifest, tmp_path
     monkeypatch.setattr("lightmeter.scale_out.check_manifest.check_shard", partial(record, again))
     await lm.check(manifest, **options)
     assert {path.name for path in again.iterdir()}.isdisjoint(done)
+
+
+@pytest.mark.parametrize("status", [404, 503])
+async def test_an_error_in_a_finished_shard_is_checked_again(status, tmp_path, dask, monkeypatch):
+    """After a check that was stopped, a row whose host was down at that time is checked anew, as without a cluster."""
+
+    class Handler(PictureHandler):
+        answer = status
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    host = f"http://127.0.0.1:{server.server_port}"
+    manifest = tmp_path / "m.csv"
+    manifest.write_text(f"url\n{host}/1.jpg\n{host}/2.jpg\n")
+    options = {"executor": dask, "shard_rows": 1, "shard_dir": tmp_path / "shared"}
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr("lightmeter.scale_out.check_manifest.check_shard", fail_after_the_first)
+            with pytest.raises(UsageError, match="stopped"):
+                await lm.check(manifest, **options)
+        Handler.answer = 200
+        report = await lm.check(manifest, tmp_path / "out", **options)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert report.counts["pending"] == 2
+    assert "warning" not in {row["severity"] for row in tables(tmp_path / "out")["prechecks"]}
 
 
 @pytest.mark.sweep
@@ -178,6 +208,35 @@ def test_a_scheduler_that_does_not_answer_is_an_error_with_a_hint():
     environment = {**os.environ, "DASK_SCHEDULER_ADDRESS": "tcp://127.0.0.1:9"}
     ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert "SettingsError: The Dask scheduler does not answer" in ended.stderr
+
+
+class PictureHandler(BaseHTTPRequestHandler):
+    """Gives `/1.jpg` to `/9.jpg` a JPEG picture each, with the HTTP status `answer`."""
+
+    answer = 200
+
+    def do_GET(self) -> None:
+        content = tiny_jpeg(int(self.path[1]))
+        self.send_response(self.answer)
+        self.send_header("Content-Type", "image/jpeg")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def log_message(self, *_values: object) -> None:
+        """Write nothing."""
+
+
+def fail_after_the_first(shard) -> int:
+    if shard.first == 0:
+        return check_shard(shard)
+    while not any(name.startswith("checks-") for name in shard.folder.complete_files(0)):
+        time.sleep(0.05)
+    raise UsageError("stopped")
 
 
 def process_id(_shard: int) -> int:

@@ -94,10 +94,12 @@ def expected(items, feature):
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
-    """A run whose rows were never sent: its journal has no prices."""
-    folder = tmp_path_factory.mktemp("runs") / "out"
-    plan = lm.sync(lm.plan(["gone.jpg"], features=["tags"], budget=1))
-    return lm.sync(lm.run(plan, out=folder)).folder
+    """A run of `ITEMS` whose rows were never sent: its journal has no prices."""
+    folder = tmp_path_factory.mktemp("runs")
+    rows = [{"id": name, "url": f"http://pictures.example/{number}.jpg"} for number, name in enumerate(ITEMS)]
+    (folder / "items.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    plan = lm.sync(lm.plan(folder / "items.jsonl", features=["tags"], precheck=False, budget=0))
+    return lm.sync(lm.run(plan, out=folder / "out")).folder
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -176,7 +178,7 @@ def test_losses_have_the_credits_of_the_run(tmp_path):
 def test_a_back_end_that_answered_no_item_is_left_out(out, tmp_path):
     """A back end whose answers are about no item that this run asked it for is not in the losses."""
     one = {"status": "ok", "failed": None, "tags": [("red", "cat", 0.8), ("blue", "cat", 0.8)], "nsfw": []}
-    write(tmp_path, {"one": {**one, "backends": ["red"]}})
+    write(tmp_path, {ITEMS[0]: {**one, "backends": ["red"]}})
     assert [loss.backend for loss in read_agreement(out, where=tmp_path).losses] == ["red"]
 
 

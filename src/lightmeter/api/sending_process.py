@@ -170,7 +170,7 @@ async def start_sending_process(
             does not check whether the run needs the user's consent: see `lightmeter.planning.consent`.
         options: The options of the run of `source`; None if `source` is None.
     """
-    command = (sys.executable, "-m", resume_process.__name__)
+    command = (sys.executable, "-P", "-m", resume_process.__name__)
     process = await asyncio.create_subprocess_exec(
         *command, stdin=PIPE, stdout=PIPE, start_new_session=True, limit=_LINE_BYTES
     )

@@ -99,6 +99,8 @@ def _root() -> None:
 
 def main() -> None:
     """Run the command line and exit. An expected error becomes a message and an exit code, without a traceback."""
+    if sys.stdin is None:  # it is closed (`<&-`): read it as empty, and let no other file get its descriptor
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115 (open until the end)
     # The garbage collector is off while the command's module is imported, and ignores what was imported, also at exit:
     # that is a third of the CPU time of a short command.
     gc.disable()

@@ -68,8 +68,8 @@ async def stream_shard_checks(
 ) -> AsyncGenerator[Progress | ShardResults]:
     """Check the rows of a manifest on the workers of a cluster: yield progress, and at the end the results.
 
-    Shards that an earlier call has finished are not checked again, unless the option `reuse` is off. The caller must
-    call `ShardResults.remove` once the results are in a journal.
+    Shards that an earlier call has finished are not checked again, except for rows with an error, unless the option
+    `reuse` is off. The caller must call `ShardResults.remove` once the results are in a journal.
 
     Args:
         source: The manifest.
@@ -145,7 +145,7 @@ def _run_shards(
         for rows in ended:
             checked += rows or 0
             yield checked
-    yield ShardResults(shards, checker_arguments(options, settings), folder)
+    yield ShardResults(shards, checker_arguments(options, settings), folder, done)
 
 
 def _split(

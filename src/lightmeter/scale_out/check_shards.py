@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from lightmeter.manifest.item import Item
-from lightmeter.planning.checks.check_cache import CheckCache, result_from_json, result_key, result_to_json
+from lightmeter.planning.checks.check_cache import CheckCache, is_sound, result_from_json, result_key, result_to_json
 from lightmeter.planning.checks.row_checks import CHUNK_ROWS, MAX_UNFINISHED
 from lightmeter.prechecks.check import Checker, CheckerArguments
 from lightmeter.prechecks.finding import CheckResult
@@ -145,17 +145,21 @@ class ShardResults:
     """Gives the rows of a manifest the results that workers wrote; used like a `Checker`: an async context manager.
 
     A row without a result is checked in this process, for example if the manifest or the row's file has changed in the
-    meantime. Ask for the rows in about the order of the manifest, because only the results of a few shards are in
-    memory.
+    meantime. So is a row in which an earlier call found an error, because its file or host may have been repaired. Ask
+    for the rows in about the order of the manifest, because only the results of a few shards are in memory.
 
     Args:
         shards: The checked shards, in the order of their rows.
         checker: Arguments of the `Checker` for rows without a result.
         folder: Folder of the files of the shards.
+        earlier: The `results_name` of each shard that an earlier call has checked; other names are allowed.
     """
 
-    def __init__(self, shards: Sequence[CheckShard], checker: CheckerArguments, folder: ShardFolder) -> None:
+    def __init__(
+        self, shards: Sequence[CheckShard], checker: CheckerArguments, folder: ShardFolder, earlier: Collection[str]
+    ) -> None:
         self._shards = shards
+        self._earlier = earlier
         self._folder = folder
         self._firsts = [shard.first for shard in shards]
         self._most_loaded = 2 + MAX_UNFINISHED // max([1, *(shard.rows for shard in shards[:1])])
@@ -179,7 +183,7 @@ class ShardResults:
         self._folder.remove()
 
     async def check(self, item: Item) -> CheckResult:
-        """Return the result of a row from the files of its shard; if it has none, check the row now.
+        """Return the result of a row from the files of its shard; if there is none to be used, check the row now.
 
         Raises:
             UsageError: the results of a shard cannot be read.
@@ -188,8 +192,11 @@ class ShardResults:
         found = (await self._load(place)).get(item.seq) if place >= 0 else None
         if found is None or found[0] != result_key(item):
             return await self._checker.check(item)
-        _, result, thumbnail = found
-        return replace(result_from_json(result), thumbnail=thumbnail)
+        _, text, thumbnail = found
+        result = result_from_json(text)
+        if self._shards[place].results_name in self._earlier and not is_sound(result):
+            return await self._checker.check(item)
+        return replace(result, thumbnail=thumbnail)
 
     async def _load(self, place: int) -> dict[int, tuple[bytes, bytes, bytes | None]]:
         if place not in self._loaded:

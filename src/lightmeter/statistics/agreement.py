@@ -2,8 +2,8 @@
 
 An answer is a tag, a brand, a color name, the fact that a picture shows a face, or the fact that a picture is unsafe
 (an NSFW severity at or above a threshold). A video counts as one item, with the answers about all its frames. An item
-counts for a pair of back ends if its row has the status `ok` and neither back end reported an error about it. For NSFW,
-both back ends must also have rated the item. Duplicates do not count.
+counts for a pair of back ends if the run's manifest has it, its row has the status `ok`, and neither back end reported
+an error about it. For NSFW, both back ends must also have rated the item. Duplicates do not count.
 
 Two measures:
 
@@ -28,9 +28,11 @@ import pyarrow as pa
 
 from lightmeter.html_fragments import labeled_lines_as_html
 from lightmeter.journal.commands.submissions import get_meta
+from lightmeter.journal.queries.send_order import population_rows
 from lightmeter.journal.store import open_read_only
 from lightmeter.money.cost_breakdown import cost_breakdown, credits_saved_without
 from lightmeter.pricing.estimate import CreditRange
+from lightmeter.statistics.population import population_table
 from lightmeter.tables.query.duckdb_query import QuerySession
 
 DEFAULT_THRESHOLD: Final = 0.5
@@ -62,7 +64,7 @@ _MAX_SOURCES: Final = 62
 """The number of back ends that are compared for a feature is limited to this: each has one bit of a 64-bit integer."""
 
 _ITEMS: Final = """
-WITH ok AS (SELECT item_id, backends FROM assets WHERE status = 'ok'),
+WITH ok AS (SELECT item_id, backends FROM assets SEMI JOIN population USING (item_id) WHERE status = 'ok'),
 failed AS (SELECT DISTINCT item_id, source FROM errors JOIN sources ON coalesce(backend = source, true)),
 looked AS (
   SELECT item_id, bit_or(bit) AS looked FROM ok, sources
@@ -275,10 +277,12 @@ def read_agreement(
     with open_read_only(out) as db:
         breakdown = cost_breakdown(db, get_meta(db).get("prices"))
         saved = credits_saved_without(db) if breakdown.unknown is None else None
+        population = population_table(population_rows(db), {None: 0})
     list_prices = {(share.backend, share.feature): float(share.credits) for share in breakdown.shares}
     pairs: list[PairAgreement] = []
     losses: list[FeatureAblation] = []
     with QuerySession(out if where is None else where, memory_mib=MEMORY_MIB) as session:
+        session.register("population", population)
         for feature in _ANSWERS:
             paid = [share.backend for share in breakdown.shares if share.feature == feature and share.pictures]
             compared = _compare(session, feature, _sources(session, feature, paid), min_score, thresholds)

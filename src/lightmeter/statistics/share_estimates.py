@@ -8,11 +8,9 @@ like the answered rows (of the same stratum, if there are strata).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -20,17 +18,15 @@ from lightmeter.confidence_intervals import StratumSample, estimate_share, estim
 from lightmeter.errors import UsageError
 from lightmeter.journal.header import read_run_header
 from lightmeter.journal.queries.items import count_by_reason
-from lightmeter.journal.queries.send_order import count_population, sent_rows
+from lightmeter.journal.queries.send_order import count_population, population_rows, sent_rows
 from lightmeter.journal.store import open_read_only
 from lightmeter.options import Options
+from lightmeter.statistics.population import population_table
 from lightmeter.tables.query.duckdb_query import TablesSource, open_session
 
 ANY_LABEL: Final = "any label"
 """Name of the `Share` that counts the items with a high NSFW severity for any label except `sfw` (harmless)."""
 
-_CHUNK_ROWS: Final = 65_536
-
-_SENT: Final[dict[str, pa.DataType]] = {"place": pa.int64(), "item_id": pa.string(), "stratum": pa.int32()}
 _SHARES: Final[dict[str, pa.DataType]] = {
     "name": pa.string(),
     "items": pa.int64(),
@@ -39,14 +35,14 @@ _SHARES: Final[dict[str, pa.DataType]] = {
     "high": pa.float64(),
 }
 
-_BOUGHT: Final = "(SELECT 0 AS place, item_id, 0 AS stratum FROM assets WHERE status IN ('ok', 'failed', 'in_doubt'))"
+_WAS_SENT: Final = "status IN ('ok', 'failed', 'in_doubt')"
+
+_IS_BEFORE_UNSENT: Final = """place < coalesce((SELECT min(place) FROM known WHERE status IS NULL OR status = 'pending'
+    OR (status = 'over_budget' AND reason NOT IN ('at_risk', 'no_bound'))), 1::BIGINT << 62)"""
 
 _ANSWERED: Final = """
-WITH known AS (SELECT sent.*, status, reason FROM {sent} AS sent LEFT JOIN assets USING (item_id)),
-reached AS (
-  SELECT * FROM known WHERE place < coalesce((SELECT min(place) FROM known WHERE status IS NULL OR status = 'pending'
-    OR (status = 'over_budget' AND reason NOT IN ('at_risk', 'no_bound'))), 1::BIGINT << 62)
-), answered AS (
+WITH known AS (SELECT population.*, status, reason FROM population LEFT JOIN assets USING (item_id)),
+reached AS (SELECT * FROM known WHERE {is_reached}), answered AS (
   SELECT item_id, stratum FROM reached WHERE status = 'ok' AND (
     item_id NOT IN (SELECT item_id FROM errors WHERE item_id IS NOT NULL)
     OR item_id IN (SELECT item_id FROM {table} WHERE item_id IS NOT NULL))
@@ -54,8 +50,8 @@ reached AS (
 """
 """SQL with two subqueries, `reached` and `answered`.
 
-`reached` has the sent rows in the order of sending, up to the first row that has no outcome in the tables. `answered`
-has the rows of `reached` that have an answer.
+`reached` has the rows that were sent; of a random sample, only those before the first row in the order of sending that
+has no outcome in the tables. `answered` has the rows of `reached` that have an answer.
 """
 
 _COUNTS: Final = "SELECT stratum, count(*) AS rows FROM answered GROUP BY stratum"
@@ -178,11 +174,11 @@ def read_shares(
         population = count_population(db, options.sample_column)
         codes = {value: code for code, value in enumerate(population)}
         screened = sum(rows for _, reason, rows, _ in count_by_reason(db) if reason == "screened")
-        sent = pa.Table.from_batches(_sent_batches(sent_rows(db, options.sample_column), codes), pa.schema(_SENT))
-    answered = _ANSWERED.format(sent="sent_rows" if is_random else _BOUGHT, table=table)
+        items = sent_rows(db, options.sample_column) if is_random else population_rows(db)
+        sent_or_all = population_table(items, codes)
+    answered = _ANSWERED.format(is_reached=_IS_BEFORE_UNSENT if is_random else _WAS_SENT, table=table)
     with open_session(where or out) as session:
-        if is_random:
-            session.register("sent_rows", sent)
+        session.register("population", sent_or_all)
         (sampled,) = session.ask(f"{answered} SELECT count(*) AS n FROM reached").to_pylist()  # noqa: S608
         counts = {row["stratum"]: row["rows"] for row in session.ask(answered + _COUNTS).to_pylist()}
         least = {"tags": 0.0, "nsfw": 0.5}[table] if least is None else least
@@ -202,17 +198,6 @@ def read_shares(
         ),
         screened=screened,
     )
-
-
-def _sent_batches(rows: Iterator[tuple[str, str | None]], codes: dict[str | None, int]) -> Iterator[pa.RecordBatch]:
-    places = enumerate(rows)
-    while chunk := list(islice(places, _CHUNK_ROWS)):
-        columns: dict[str, list[Any]] = {
-            "place": [place for place, _ in chunk],
-            "item_id": [item_id for _, (item_id, _) in chunk],
-            "stratum": [codes[value] for _, (_, value) in chunk],
-        }
-        yield pa.record_batch(columns, schema=pa.schema(_SENT))
 
 
 def _share(

@@ -107,6 +107,14 @@ def count_population(db: sqlite.Connection, column: str | None) -> dict[str | No
     return dict(db.execute(query, (column,)))
 
 
+def population_rows(db: sqlite.Connection) -> Iterator[tuple[str, None]]:
+    """Yield (item_id, None) of the rows that can be analyzed, in any order; skipped rows and duplicates are left out.
+
+    None is the value of all rows in `count_population(db, None)`.
+    """
+    yield from db.execute(f"SELECT item_id, NULL FROM items WHERE {_IS_IN_POPULATION}")  # noqa: S608
+
+
 def sent_rows(db: sqlite.Connection, column: str | None) -> Iterator[tuple[str, str | None]]:
     """Yield (item_id, value in `column`) of the rows before the first unsent row, in the send order.
 

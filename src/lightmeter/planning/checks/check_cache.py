@@ -91,7 +91,7 @@ class CheckCache:
         if self._is_full:
             return
         now = time.time()
-        rows = [(key, now, result_to_json(result)) for key, result in results if _is_sound(result)]
+        rows = [(key, now, result_to_json(result)) for key, result in results if is_sound(result)]
         try:
             with self._thread_lock, sqlite.write_transaction(self._db):
                 self._db.executemany("INSERT OR REPLACE INTO checks VALUES (?, ?, ?)", rows)
@@ -230,7 +230,8 @@ def result_key(item: Item) -> bytes:
     return hashlib.blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def _is_sound(result: CheckResult) -> bool:
+def is_sound(result: CheckResult) -> bool:
+    """Return whether a later check may use this result: the row has no error, and its URL could be read."""
     unreached = any(found.check == "reach" and found.severity == "warning" for found in result.findings)
     return result.fatal is None and not unreached
 
