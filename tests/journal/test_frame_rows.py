@@ -86,7 +86,7 @@ def steps_to_stop_and_go_on(folder, frames: int) -> int:
         db.set_progress_handler(lambda: next(count) < 0, 100)
         try:
             mark_over_budget("budget", 0, 0)(db)
-            clear_over_budget(0, 0)(db)
+            requeue_unsent_rows(0, 0)(db)
         finally:
             db.set_progress_handler(None)
         return next(count)
