@@ -14,6 +14,7 @@ from lightmeter.api.background_generator import in_background
 from lightmeter.api.run_result import Run
 from lightmeter.cache.reuse import cache_answers
 from lightmeter.clock import SystemClock
+from lightmeter.embedded_service import is_embedded
 from lightmeter.engine.engine import ALL_ROWS, Engine, PlaceRange, open_engine
 from lightmeter.engine.row_planner import plan_manifest
 from lightmeter.errors import Interrupted
@@ -107,7 +108,7 @@ async def prepare_new_run(plan: Plan, folder: Path, settings: Settings) -> RunHe
     async with aclosing(settle_former_run(plan, folder, None, settings, accept_journal=False)) as settling:
         async for _ in settling:
             pass
-    return await asyncio.to_thread(prepare_run_journal, plan, folder)
+    return await asyncio.to_thread(prepare_run_journal, plan, folder, settings)
 
 
 async def settle_former_run(
@@ -129,7 +130,10 @@ async def settle_former_run(
     """
     if not await asyncio.to_thread(has_unsettled_former_run, folder, plan):
         return
-    options = read_run_header(folder).options
+    header = read_run_header(folder)
+    options = header.options
+    if header.embedded is False and is_embedded(options, settings):  # the plan alone names their service
+        options = options.model_copy(update={"base_url": plan.base_url})
     arguments = StartArguments(NO_ROWS, accept_journal=accept_journal, tables=False)
     async with aclosing(
         in_background(lambda event: _run_engine(folder, options, event, arguments, settings), stop)

@@ -237,11 +237,11 @@ async def prepare_run(
         Unreachable: the service does not answer; checked before the first row is read.
     """
     folder, new_options, source = Path(out), make_options(**options), await asyncio.to_thread(rereadable, source)
+    settings = settings or read_settings()
     header = await asyncio.to_thread(find_run_of_manifest, folder, source, new_options)
     if header is not None and not header.planning_open:
-        await store_options(folder, merged_options(folder, header, new_options))
+        await store_options(folder, merged_options(folder, header, new_options), settings)
     else:
-        settings = settings or read_settings()
         if not consent:
             must_be_explicit(new_options, settings)
         steps = stream_screened_plan(source, new_options, settings, out=folder, require_service=True)
@@ -269,13 +269,14 @@ async def prepare_run_from_plan(
         AccessDenied: the service does not accept the key.
         Unreachable: the service does not answer.
     """
-    folder, plan = Path(out), await asyncio.to_thread(load_plan, path)
+    settings = settings or read_settings()
+    folder, plan = Path(out), await asyncio.to_thread(load_plan, path, settings)
     if not consent:
         plan.must_not_need_consent()
     if find_run_of_plan(folder, plan) is None:
         plan = await refresh_service_info(plan, settings)
-    header = await prepare_new_run(plan, folder, settings or read_settings())
-    await store_options(folder, merged_options(folder, header, plan.options))
+    header = await prepare_new_run(plan, folder, settings)
+    await store_options(folder, merged_options(folder, header, plan.options), settings)
     return summarize(folder)
 
 
@@ -355,7 +356,7 @@ async def stream_run(
     async with aclosing(settle_former_run(plan, folder, stop, settings, accept_journal=accept_journal)) as settling:
         async for progress in settling:
             yield progress
-    header = await asyncio.to_thread(prepare_run_journal, plan, folder)
+    header = await asyncio.to_thread(prepare_run_journal, plan, folder, settings)
     options = merged_options(folder, header, plan.options)
     arguments = StartArguments(accept_journal=accept_journal)
     async with aclosing(stream_folder(folder, options, arguments, stop, settings)) as steps:

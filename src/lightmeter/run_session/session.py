@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from lightmeter.client.client import Client
 from lightmeter.clock import ClockAnchor, RunClock, SystemClock
-from lightmeter.embedded_service import Endpoint, open_endpoint
+from lightmeter.embedded_service import Endpoint, check_service, open_endpoint
 from lightmeter.errors import SettingsError, UsageError
 from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.files import FILE_NAME, copy_journal, journal_path, replace_journal, run_lock
@@ -109,7 +109,7 @@ def prepare_folder(out: Path) -> None:
         ) from error
 
 
-def prepare_run_journal(plan: Plan, out: Path) -> RunHeader:
+def prepare_run_journal(plan: Plan, out: Path, settings: Settings | None = None) -> RunHeader:
     """Create the journal of the folder `out` from the plan's rows; return the header of the folder's run.
 
     If the folder already holds a run with the plan's manifest, the run stays as it is. If the folder holds a run with
@@ -117,8 +117,14 @@ def prepare_run_journal(plan: Plan, out: Path) -> RunHeader:
     the new run, and the earlier run moves to `out/runs/<its run id>/`. If two processes start at the same time, only
     one gets the folder.
 
+    Args:
+        plan: The plan.
+        out: The output folder.
+        settings: The user's settings; None means those of the environment and the settings file.
+
     Raises:
-        SettingsError: the folder holds a run with other options, or it cannot be written to.
+        SettingsError: the folder holds a run with other options, it cannot be written to, or only one of the plan and
+            the settings is for the embedded service.
         UsageError: the options ask for screening by local back ends, but the rows of the plan are not screened.
         JournalLocked: another process is running the folder.
     """
@@ -126,8 +132,9 @@ def prepare_run_journal(plan: Plan, out: Path) -> RunHeader:
         raise UsageError(
             "The rows of this plan are not screened yet.", hint="Plan the manifest again, with `lightmeter.plan`."
         )
+    settings = settings or read_settings()
+    check_service("The plan", plan.options, settings, embedded=plan.base_url is None)
     prepare_folder(out)
-    settings = read_settings()
     with run_lock(out):
         header = _find_run(out)
         add_thumbnails(plan.folder / THUMBNAILS_NAME, out / THUMBNAILS_NAME, settings.thumbnail_bytes)
@@ -191,10 +198,20 @@ def changed_options(
     return {name: value for name, value in changed.items() if explicit is None or name in explicit}
 
 
-async def store_options(out: Path, options: Options) -> None:
-    """Replace the options in the journal of the run in `out`."""
+async def store_options(out: Path, options: Options, settings: Settings) -> None:
+    """Replace the options in the journal of the run in `out`.
+
+    Raises:
+        SettingsError: the run uses the embedded service, but the options or the settings name another one, or the other
+            way round.
+    """
     with Journal(out) as journal:
+        _check_service_of_run(out, options, settings)
         await journal.write(put_meta({"options": options.model_dump_json()}))
+
+
+def _check_service_of_run(out: Path, options: Options, settings: Settings) -> None:
+    check_service(f"The run in {out}", options, settings, embedded=read_run_header(out).embedded)
 
 
 def find_run_of_manifest(out: Path, source: ManifestSource, options: Options) -> RunHeader | None:
@@ -298,11 +315,13 @@ async def open_session(
         JournalConflict: the journal is an old state of the run or a copy; nothing was sent.
         JournalError: there is no run in `out`, another process is running it, or the budget file of the API key is
             unusable.
-        SettingsError: the folder holds only the rows of `lightmeter check`, or there is no API key for the service that
-            the options name.
+        SettingsError: the folder holds only the rows of `lightmeter check`, there is no API key for the service that
+            the options name, or the run uses the embedded service, but the options or the settings name another one, or
+            the other way round.
     """
     _must_hold_run(out)  # before a lock file is made
     with Journal(out) as journal:
+        _check_service_of_run(out, options or read_run_header(out).options, settings)
         machine = clock or SystemClock()
         async with AsyncExitStack() as stack:
             check = stack.enter_context(track_watermark(journal, settings.state_dir, machine, accept=accept_journal))
