@@ -9,7 +9,7 @@ import pytest
 
 import lightmeter as lm
 from lightmeter.api.runs import prepare_run, stream_run
-from lightmeter.errors import SettingsError
+from lightmeter.errors import AccessDenied, SettingsError
 from lightmeter.journal.header import read_run_header
 from tests.engine.hostile import Hostile, listening
 
@@ -112,3 +112,16 @@ async def test_the_next_run_collects_answers_at_the_address_of_its_own_plan(serv
     run = await lm.run(await lm.plan(URLS, base_url=service.base_url, **NAMED), tmp_path / "out")
     assert run.summary().counts["ok"] == 3
     assert sorted(service.charged) == URLS
+
+
+async def test_the_price_is_learned_anew_at_another_address(charges_at_once, tmp_path):
+    """One image is at risk until the service there has charged, also after a stop before that, and the cap holds."""
+    urls = [f"http://pictures.example/{number}.jpg" for number in range(60)]
+    cheap, dear = Hostile(lambda *_: "answer"), Hostile(lambda *_: "deny", price=10, answer_s=1)
+    async with listening(cheap) as before, listening(dear) as after:
+        await lm.run(await lm.plan(urls, base_url=before, budget=10, **NAMED), tmp_path / "out")
+        denied = await lm.resume(tmp_path / "out", base_url=after, budget=59)
+        dear.script = lambda *_: "answer"
+        run = await lm.resume(tmp_path / "out")
+    assert isinstance(denied.stopped_by, AccessDenied)
+    assert (len(cheap.charged), len(dear.charged), run.summary().paid) == (10, 4, 50)

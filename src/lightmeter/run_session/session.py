@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Final
 
+from lightmeter.client.base_url import canonical_base_url
 from lightmeter.client.client import Client
 from lightmeter.clock import ClockAnchor, RunClock, SystemClock
 from lightmeter.embedded_service import Endpoint, check_service, open_endpoint
@@ -44,6 +45,9 @@ _URI: Final = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 _ANCHOR_KEY: Final = "clock_anchor"
 """Name under which the journal stores the times of the machine's clocks at the start of the last session."""
 
+_SERVICE_KEY: Final = "service"
+"""Name under which the journal stores the address of the service, and the number of the first request to it."""
+
 _SPARE_CONNECTIONS: Final = 16
 """Connections for polls and balance readings, in addition to the connections for requests that cost credits."""
 
@@ -61,6 +65,8 @@ class Session:
         clock: The run's clock, which goes on evenly when the machine's clock is set.
         first_submission_id: Number of the first request of this session; earlier processes sent requests with lower
             numbers.
+        first_at_service: Number of the first request to the service's present address; earlier ones show the prices of
+            another service.
         charges_final_s: Age of a request in seconds up to which it may still be charged although no answer has come.
         key_budget: The budget of the API key for all runs of this machine together; None if there is none.
         state_dir: Folder where processes of this machine share the rate limit of an API key; None if they share none.
@@ -77,6 +83,7 @@ class Session:
     client: Client
     clock: RunClock
     first_submission_id: int
+    first_at_service: int
     charges_final_s: float
     key_budget: KeyBudget | None = None
     state_dir: Path | None = None
@@ -329,12 +336,9 @@ async def open_session(
                 await journal.write(put_meta({"options": options.model_dump_json()}))
             header = read_run_header(out)
             run_clock, first = await _start_clock(journal, out, machine)
-            connections = header.options.max_concurrency + _SPARE_CONNECTIONS
             endpoint = await stack.enter_async_context(open_endpoint(header.options, settings, out))
             key_budget = stack.enter_context(open_key_budget(settings, endpoint, header.run_id, out, run_clock))
-            proxy = None if endpoint.embedded else settings.proxy  # the embedded service is on this machine
-            client = Client(endpoint.base_url, endpoint.api_key, connections=connections, proxy=proxy)
-            await stack.enter_async_context(client)
+            client = await stack.enter_async_context(_make_client(endpoint, header.options, settings))
             await stack.enter_async_context(watch_spend(journal, header, settings, run_clock))
             yield Session(
                 out=out,
@@ -344,6 +348,7 @@ async def open_session(
                 client=client,
                 clock=run_clock,
                 first_submission_id=first,
+                first_at_service=await _find_first_at_service(journal, endpoint, first),
                 charges_final_s=settings.charges_final_s,
                 key_budget=key_budget,
                 state_dir=settings.state_dir,
@@ -351,6 +356,12 @@ async def open_session(
                 max_per_host=settings.max_checks_per_host,
                 robots=settings.robots,
             )
+
+
+def _make_client(endpoint: Endpoint, options: Options, settings: Settings) -> Client:
+    connections = options.max_concurrency + _SPARE_CONNECTIONS
+    proxy = None if endpoint.embedded else settings.proxy  # the embedded service is on this machine
+    return Client(endpoint.base_url, endpoint.api_key, connections=connections, proxy=proxy)
 
 
 async def _start_clock(journal: Journal, out: Path, machine: SystemClock) -> tuple[RunClock, int]:
@@ -369,3 +380,19 @@ async def _start_clock(journal: Journal, out: Path, machine: SystemClock) -> tup
     clock = RunClock(machine, before)
     await journal.write(put_meta({_ANCHOR_KEY: json.dumps(asdict(clock.anchor))}))
     return clock, last + 1
+
+
+async def _find_first_at_service(journal: Journal, endpoint: Endpoint, next_id: int) -> int:
+    """Return the number of the first request of a run to the present address of its service.
+
+    It is `next_id`, the number of the next request, if the address has changed since the last start of the run.
+    """
+    address = "" if endpoint.embedded else canonical_base_url(endpoint.base_url)
+    with open_read_only(journal.folder) as db:
+        stored = get_meta(db).get(_SERVICE_KEY)
+    known, first = json.loads(stored) if stored else (None, 0)
+    if known == address:
+        return int(first)
+    first = 0 if known is None else next_id  # an older version stored no address
+    await journal.write(put_meta({_SERVICE_KEY: json.dumps([address, first])}))
+    return first
