@@ -237,16 +237,15 @@ async def prepare_run(
         Unreachable: the service does not answer; checked before the first row is read.
     """
     folder, new_options, source = Path(out), make_options(**options), await asyncio.to_thread(rereadable, source)
-    settings = settings or read_settings()
     header = await asyncio.to_thread(find_run_of_manifest, folder, source, new_options)
-    if header is not None and not header.planning_open:
-        await store_options(folder, merged_options(folder, header, new_options), settings)
-    else:
+    settings = settings or read_settings()
+    if header is None or header.planning_open:
         if not consent:
             must_be_explicit(new_options, settings)
         steps = stream_screened_plan(source, new_options, settings, out=folder, require_service=True)
         plan = await last_step(steps, show=False)
-        await prepare_new_run(plan, folder, settings)
+        header = await prepare_new_run(plan, folder, settings)
+    await store_options(folder, merged_options(folder, header, new_options), settings)
     return summarize(folder)
 
 

@@ -36,6 +36,7 @@ from lightmeter.options import (
 from lightmeter.planning.checks.check_cache import remove_check_cache
 from lightmeter.planning.plan import Plan
 from lightmeter.prechecks.robots_rules import RobotsMode
+from lightmeter.run_session.missing_rows import add_missing_rows
 from lightmeter.run_session.next_run import has_requests_to_move, start_next_run
 from lightmeter.run_session.spend_alerts import watch_spend
 from lightmeter.settings import Settings, read_settings
@@ -119,10 +120,10 @@ def prepare_folder(out: Path) -> None:
 def prepare_run_journal(plan: Plan, out: Path, settings: Settings | None = None) -> RunHeader:
     """Create the journal of the folder `out` from the plan's rows; return the header of the folder's run.
 
-    If the folder already holds a run with the plan's manifest, the run stays as it is. If the folder holds a run with
-    another manifest, a new run begins. Then rows that earlier runs paid for keep their results, open requests move to
-    the new run, and the earlier run moves to `out/runs/<its run id>/`. If two processes start at the same time, only
-    one gets the folder.
+    If the folder already holds a run with the plan's manifest, the run stays as it is, and gets the rows that it lacks
+    (see `add_missing_rows`). If the folder holds a run with another manifest, a new run begins. Then rows that earlier
+    runs paid for keep their results, open requests move to the new run, and the earlier run moves to `out/runs/<its run
+    id>/`. If two processes start at the same time, only one gets the folder.
 
     Args:
         plan: The plan.
@@ -147,11 +148,13 @@ def prepare_run_journal(plan: Plan, out: Path, settings: Settings | None = None)
         add_thumbnails(plan.folder / THUMBNAILS_NAME, out / THUMBNAILS_NAME, settings.thumbnail_bytes)
         if header is None or not _is_run_of(header, plan):
             header = start_next_run(plan, out, header, settings.keep_runs)
-            if not header.planning_open:
-                forget_kept_checks(out, plan.options, settings)
-            return header
-    changed_options(out, header, plan.options)
-    return header
+            has_new_rows = not header.planning_open
+        else:
+            changed_options(out, header, plan.options)
+            has_new_rows = header.planning_open and add_missing_rows(plan, out, settings)
+        if has_new_rows:
+            forget_kept_checks(out, plan.options, settings)
+        return read_run_header(out)
 
 
 def forget_kept_checks(out: Path, options: Options, settings: Settings) -> None:
@@ -168,8 +171,8 @@ def forget_kept_checks(out: Path, options: Options, settings: Settings) -> None:
 
 
 def _is_run_of(header: RunHeader, plan: Plan) -> bool:
-    """Whether a run has all rows of a plan: their manifests have equal content, and all rows of the run are planned."""
-    return header.manifest_sha256 == plan.manifest_sha256 and not header.planning_open
+    """Whether the manifests of a run and of a plan have equal content."""
+    return header.manifest_sha256 == plan.manifest_sha256
 
 
 def changed_options(
@@ -232,15 +235,13 @@ def find_run_of_manifest(out: Path, source: ManifestSource, options: Options) ->
 
 
 def find_run_of_plan(out: Path, plan: Plan) -> RunHeader | None:
-    """Return the header of the run in `out` if it has all rows of the plan's manifest; None otherwise."""
+    """Return the header of the run in `out` if it is a run of the plan's manifest; None otherwise."""
     header = _find_run(out)
     return header if header is not None and _is_run_of(header, plan) else None
 
 
 def has_unsettled_former_run(out: Path, plan: Plan) -> bool:
     """Return whether `out` holds a run of another manifest that has requests whose answer or charge is unknown.
-
-    A run that lacks rows of the plan's manifest, because they were not planned, counts as a run of another manifest.
 
     Raises:
         SettingsError: there are such requests, but their run has other values of `REQUEST_OPTIONS` than the plan, or
