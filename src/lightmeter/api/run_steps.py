@@ -45,6 +45,7 @@ class StartArguments:
         pay_again: Maximum credits for repeating requests that may have been charged, but whose answer was lost.
         accept_journal: Whether to continue a journal that is a copy or a restored backup.
         tables: Whether to write the tables at the end.
+        run_id: Id of the run that the caller means; None means the run that the folder holds.
         consent: Whether to allow what `Plan.needs_consent` lists.
         is_planning: Whether the manifest is read and planned while the rows planned so far are sent (`--stream`).
         source: The manifest to plan if `is_planning` is true; None if it was in the memory of a process that has ended.
@@ -55,6 +56,7 @@ class StartArguments:
     pay_again: int = 0
     accept_journal: bool = False
     tables: bool = True
+    run_id: str | None = None
     consent: bool = False
     is_planning: bool = False
     source: ManifestSource | None = None
@@ -134,7 +136,7 @@ async def settle_former_run(
     options = header.options
     if header.embedded is False and is_embedded(options, settings):  # the plan alone names their service
         options = options.model_copy(update={"base_url": plan.base_url})
-    arguments = StartArguments(NO_ROWS, accept_journal=accept_journal, tables=False)
+    arguments = StartArguments(NO_ROWS, accept_journal=accept_journal, tables=False, run_id=header.run_id)
     async with aclosing(
         in_background(lambda event: _run_engine(folder, options, event, arguments, settings), stop)
     ) as steps:
@@ -149,7 +151,7 @@ async def _run_engine(
     async with AsyncExitStack() as stack:
         span = stack.enter_context(telemetry.span("lightmeter.run"))
         session = await stack.enter_async_context(
-            open_session(folder, settings, options, accept_journal=arguments.accept_journal)
+            open_session(folder, settings, options, accept_journal=arguments.accept_journal, run_id=arguments.run_id)
         )
         engine = await stack.enter_async_context(open_engine(session, arguments.rows, pay_again=arguments.pay_again))
         stack.callback(lambda: span.set(_run_attributes(engine)))

@@ -357,7 +357,7 @@ async def stream_run(
             yield progress
     header = await asyncio.to_thread(prepare_run_journal, plan, folder, settings)
     options = merged_options(folder, header, plan.options)
-    arguments = StartArguments(accept_journal=accept_journal)
+    arguments = StartArguments(accept_journal=accept_journal, run_id=header.run_id)
     async with aclosing(stream_folder(folder, options, arguments, stop, settings)) as steps:
         async for step in steps:
             yield step
@@ -390,7 +390,7 @@ async def stream_resume(
     if changes:
         options = parse_options(**{**options.model_dump(), **changes})
         changed_options(folder, header, options)  # raises if an option changes that answers depend on
-    arguments, settings = StartArguments(rows, pay_again, accept_journal, tables), read_settings()
+    arguments, settings = StartArguments(rows, pay_again, accept_journal, tables, header.run_id), read_settings()
     if header.planning_open and rows == ALL_ROWS:
         continued = continue_streaming_run(folder, options, arguments, stop, settings)
     else:

@@ -15,9 +15,9 @@ from lightmeter.client.base_url import canonical_base_url
 from lightmeter.client.client import Client
 from lightmeter.clock import ClockAnchor, RunClock, SystemClock
 from lightmeter.embedded_service import Endpoint, check_service, open_endpoint
-from lightmeter.errors import SettingsError, UsageError
+from lightmeter.errors import JournalLocked, SettingsError, UsageError
 from lightmeter.journal.commands.submissions import get_meta, put_meta
-from lightmeter.journal.files import FILE_NAME, copy_journal, journal_path, replace_journal, run_lock
+from lightmeter.journal.files import journal_path, run_lock
 from lightmeter.journal.header import RunHeader, read_run_header
 from lightmeter.journal.queries.submissions import last_submission_id
 from lightmeter.journal.store import Journal, open_read_only
@@ -48,6 +48,8 @@ _ANCHOR_KEY: Final = "clock_anchor"
 
 _SERVICE_KEY: Final = "service"
 """Name under which the journal stores the address of the service, and the number of the first request to it."""
+
+_OTHER_RUN: Final = "Nothing was sent. Choose another folder, or start again when that run has ended."
 
 _SPARE_CONNECTIONS: Final = 16
 """Connections for polls and balance readings, in addition to the connections for requests that cost credits."""
@@ -144,7 +146,7 @@ def prepare_run_journal(plan: Plan, out: Path, settings: Settings | None = None)
     check_service("The plan", plan.options, settings, embedded=plan.base_url is None)
     prepare_folder(out)
     with run_lock(out):
-        header = _find_run(out)
+        header = find_run(out)
         add_thumbnails(plan.folder / THUMBNAILS_NAME, out / THUMBNAILS_NAME, settings.thumbnail_bytes)
         if header is None or not _is_run_of(header, plan):
             header = start_next_run(plan, out, header, settings.keep_runs)
@@ -229,14 +231,14 @@ def find_run_of_manifest(out: Path, source: ManifestSource, options: Options) ->
 
     `options` say how to read `source`.
     """
-    header = _find_run(out)
+    header = find_run(out)
     same = header is not None and header.manifest_sha256 == digest_of(source, options.read_options)
     return header if same else None
 
 
 def find_run_of_plan(out: Path, plan: Plan) -> RunHeader | None:
     """Return the header of the run in `out` if it is a run of the plan's manifest; None otherwise."""
-    header = _find_run(out)
+    header = find_run(out)
     return header if header is not None and _is_run_of(header, plan) else None
 
 
@@ -247,48 +249,16 @@ def has_unsettled_former_run(out: Path, plan: Plan) -> bool:
         SettingsError: there are such requests, but their run has other values of `REQUEST_OPTIONS` than the plan, or
             only one of the two uses the embedded service.
     """
-    header = _find_run(out)
+    header = find_run(out)
     if header is None or _is_run_of(header, plan):
         return False
     return has_requests_to_move(plan, out, header)
 
 
-def _find_run(out: Path) -> RunHeader | None:
+def find_run(out: Path) -> RunHeader | None:
+    """Return the header of the run in `out`; None if the folder holds none, or only the rows of `lightmeter check`."""
     header = read_run_header(out) if journal_path(out).exists() else None
     return None if header is None or header.checked_only else header
-
-
-def prepare_check_folder(out: Path) -> None:
-    """Create the output folder of `lightmeter check` if it is missing; raise an error if the folder holds a run.
-
-    Raises:
-        SettingsError: the folder holds a run, or cannot be written to.
-    """
-    prepare_folder(out)
-    if _find_run(out) is not None:
-        raise SettingsError(
-            f"{out} holds a run, which a check would replace.", hint="Choose another folder with --out."
-        )
-
-
-def write_checked_journal(checked: Path, out: Path) -> None:
-    """Copy the journal of `lightmeter check` from the folder `checked` to the output folder `out`.
-
-    If `out` has the journal of an earlier check, replace that journal.
-
-    Raises:
-        SettingsError: the folder holds a run, or cannot be written to.
-        JournalLocked: another process uses the folder.
-    """
-    with run_lock(out):
-        prepare_check_folder(out)
-        target = out / f".checked-{FILE_NAME}"
-        try:
-            copy_journal(journal_path(checked), target)
-            add_thumbnails(checked / THUMBNAILS_NAME, out / THUMBNAILS_NAME, read_settings().thumbnail_bytes)
-            replace_journal(target, journal_path(out))
-        finally:
-            target.unlink(missing_ok=True)
 
 
 def _must_hold_run(out: Path) -> None:
@@ -307,6 +277,7 @@ async def open_session(
     clock: SystemClock | None = None,
     *,
     accept_journal: bool = False,
+    run_id: str | None = None,
 ) -> AsyncIterator[Session]:
     """Open the run in `out` for the `with` block: lock its journal, start or find the service, and connect to it.
 
@@ -318,8 +289,10 @@ async def open_session(
         clock: The machine's clock; None means the real one.
         accept_journal: Whether to continue even if the journal is an old state of the run or a copy. The run then gets
             a new id.
+        run_id: Id of the run to open; None means the run that `out` holds.
 
     Raises:
+        JournalLocked: another process has started another run than `run_id` in `out`.
         JournalConflict: the journal is an old state of the run or a copy; nothing was sent.
         JournalError: there is no run in `out`, another process is running it, or the budget file of the API key is
             unusable.
@@ -329,7 +302,10 @@ async def open_session(
     """
     _must_hold_run(out)  # before a lock file is made
     with Journal(out) as journal:
-        _check_service_of_run(out, options or read_run_header(out).options, settings)
+        before = read_run_header(out)
+        if run_id not in {None, before.run_id}:
+            raise JournalLocked(f"Another process has started another run in {out}.", hint=_OTHER_RUN)
+        _check_service_of_run(out, options or before.options, settings)
         machine = clock or SystemClock()
         async with AsyncExitStack() as stack:
             check = stack.enter_context(track_watermark(journal, settings.state_dir, machine, accept=accept_journal))
