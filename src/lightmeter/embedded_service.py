@@ -59,6 +59,30 @@ def is_embedded(options: Options, settings: Settings) -> bool:
     return (options.base_url or settings.base_url) is None
 
 
+def check_service(what: str, options: Options, settings: Settings, *, embedded: bool | None) -> None:
+    """Raise SettingsError if a run would change from the embedded service to another one, or the other way round.
+
+    The two have other back ends and prices, so what is known about the one must not be used for the other.
+
+    Args:
+        what: The run or its plan, for the message.
+        options: The options of the run, which may name a service.
+        settings: The user's settings, which may name a service.
+        embedded: Whether the run is for the embedded service; None if that is not known: then nothing is checked.
+    """
+    if embedded is None or embedded == is_embedded(options, settings):
+        return
+    if embedded:
+        raise SettingsError(
+            f"{what} is for the embedded service, but {options.base_url or settings.base_url} is set as the service.",
+            hint="Unset LIGHTMETER_BASE_URL and leave out --base-url, or plan again for another folder.",
+        )
+    raise SettingsError(
+        f"{what} is not for the embedded service, but the address of its service is not set.",
+        hint="Set LIGHTMETER_BASE_URL or --base-url to that address.",
+    )
+
+
 def embedded_backends(settings: Settings) -> tuple[BackendOffer, ...]:
     """Return the back ends (models and providers) of the service that lightmeter starts itself, with their prices.
 

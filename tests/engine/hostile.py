@@ -18,7 +18,10 @@ Script = Callable[[int, dict[str, Any]], str]
 
 @dataclass
 class Hostile:
-    """A service of the wire contract; `charged` lists every URL, or name of a file, that it charged for."""
+    """A service of the wire contract; `charged` lists every URL, or name of a file, that it charged for.
+
+    It refuses an idempotency key that came before with other URLs, as `lightmeter serve` does.
+    """
 
     script: Script
     balance: int = 1000
@@ -32,6 +35,7 @@ class Hostile:
     at_once: int = 0
     most_at_once: int = 0
     answer_s: float = 0.0
+    urls_by_key: dict[str, list[str]] = field(default_factory=dict)
 
     def answer(self, urls: list[str], names: list[str] | None = None) -> dict[str, Any]:
         """Charge for each URL and return an answer; the source of each tag is the image's URL."""
@@ -53,6 +57,9 @@ class Hostile:
         body = json.loads(await request.read())
         urls = body["url"] if "url" in body else body["file_name"]
         urls = [urls] if isinstance(urls, str) else urls
+        key = request.headers.get("Idempotency-Key")
+        if key is not None and self.urls_by_key.setdefault(key, urls) != urls:
+            return web.json_response({"error": "This Idempotency-Key was sent before."}, status=422)
         self.posts += 1
         self.images.append(len(urls))
         self.at_once += 1

@@ -137,6 +137,15 @@ async def test_a_row_in_doubt_is_carried_over_and_not_sent_again(night, service,
     assert len(service.charged) == 3
 
 
+async def test_new_requests_do_not_reuse_the_idempotency_keys_of_an_earlier_night(night, service):
+    """While a request in doubt moves from night to night, the new rows are sent under new keys, and are answered."""
+    service.script = lambda _, body: "charge and drop" if "0.jpg" in str(body) else "answer"
+    for rows in (5, 4, 8, 9):
+        run = await night(urls(*range(rows)), batch_size=1, max_concurrency=1)
+        assert (run.summary().counts["in_doubt"], run.summary().counts["ok"]) == (1, rows - 1)
+    assert len(service.urls_by_key) == len(service.charged) == 9
+
+
 async def test_a_row_in_doubt_that_the_user_releases_is_sent_in_the_next_night(night, service, tmp_path):
     """A request without an answer can be released in a later night, as in its own."""
     service.script = lambda *_: "charge and drop"

@@ -268,7 +268,7 @@ async def test_a_manifest_that_grew_pays_only_for_its_new_rows(manifest, picture
 
 @pytest.mark.parametrize("way", ["plan and run", sweep("prepare")])
 async def test_a_run_without_stream_takes_over_an_unfinished_one(way, manifest, pictures, service, tmp_path):
-    """A plan of the same manifest, read whole, replaces a run that lacks rows, and keeps what is paid."""
+    """A plan of the same manifest, read whole, gives a run the rows that it lacks, and keeps what is paid."""
     pictures.held_number = 5
     source, options = manifest(*range(10)), {**OPTIONS, "base_url": service.base_url}
     async with asyncio.timeout(DEADLINE_S):

@@ -11,6 +11,7 @@ from lightmeter.errors import JournalLocked
 from lightmeter.journal.files import journal_path, run_lock
 from lightmeter.journal.header import read_run_header
 from lightmeter.run_session.session import prepare_run_journal
+from tests.engine.hostile import Hostile, listening
 
 
 async def planned(url: str, **options: object):
@@ -66,3 +67,25 @@ async def test_a_locked_folder_is_refused(tmp_path):
     first = read_run_header(tmp_path).run_id
     prepare_run_journal(plan, tmp_path)
     assert read_run_header(tmp_path).run_id == first
+
+
+async def test_rows_of_another_process_are_not_sent_with_own_options(tmp_path, monkeypatch, charges_at_once):
+    """If another process starts another run in the folder just before this one sends, this one sends nothing."""
+    service = Hostile(lambda *_: "answer")
+    async with listening(service) as base_url:
+        own = {"precheck": False, "backends": ["clarifai"], "base_url": base_url}
+        plan = await lm.plan(["http://pictures.example/a.jpg"], features=["tags"], budget=1000, **own)
+        other = await lm.plan(["http://pictures.example/b.jpg"], features=["nsfw"], budget=1, **own)
+
+        def prepare_both(*arguments):
+            header = prepare_run_journal(*arguments)
+            prepare_run_journal(other, tmp_path)
+            return header
+
+        monkeypatch.setattr("lightmeter.api.runs.prepare_run_journal", prepare_both)
+        with pytest.raises(JournalLocked, match="another run"):
+            await lm.run(plan, tmp_path)
+        header = read_run_header(tmp_path)
+        assert (header.options.features, header.options.budget, service.posts) == (("nsfw",), 1, 0)
+        run = await lm.resume(tmp_path)
+    assert (run.exit_code, service.charged) == (0, ["http://pictures.example/b.jpg"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from contextlib import asynccontextmanager
 
 import pytest
@@ -11,11 +12,13 @@ from aiohttp import web
 
 import lightmeter as lm
 from lightmeter.cli.print_results import show_summary
+from lightmeter.clock import SystemClock
 from lightmeter.errors import SettingsError
 from lightmeter.journal.commands.alerts import claim_alert, read_alerts
 from lightmeter.journal.header import read_run_header
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.money.spend_thresholds import SpendReading, parse_thresholds, reached_thresholds
+from lightmeter.run_session.spend_alerts import watch_spend
 from lightmeter.settings import read_settings
 from tests.engine.hostile import Hostile, listening
 from tests.sweeps import sweep
@@ -149,6 +152,31 @@ async def test_a_webhook_that_refuses_is_reported_and_tried_again_at_the_next_st
         assert set(states(run).values()) == {"delivered"}
         show_summary(run)
         assert "warning" not in capsys.readouterr().out
+
+
+class SlowJournal(Journal):
+    """A journal that writes nothing before `disk_is_free` is set; `is_asked` says that a task waits for it."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.disk_is_free, self.is_asked = threading.Event(), asyncio.Event()
+        self.submit(lambda _: self.disk_is_free.wait())
+
+    async def write(self, change):
+        self.is_asked.set()
+        return await super().write(change)
+
+
+async def test_an_alert_that_is_claimed_as_the_run_ends_is_posted(tmp_path, charges_at_once, monkeypatch):
+    """The end of the run waits for the disk that records the claim, and then posts the alert."""
+    monkeypatch.setenv("LIGHTMETER_ALERT_THRESHOLDS", "4")
+    async with a_run(tmp_path, 5, budget=5) as run, hook(monkeypatch) as came:
+        with SlowJournal(run.folder) as journal:
+            async with watch_spend(journal, run.header, read_settings(), SystemClock()):
+                await journal.is_asked.wait()
+                asyncio.get_running_loop().call_later(0.1, journal.disk_is_free.set)
+        assert {body["event"].rpartition(".")[2] for *_, body in came} == {"spent", "forecast"}
+    assert states(run) == {"spent 4": "delivered", "forecast 4": "delivered"}
 
 
 async def test_a_claimed_alert_cannot_be_claimed_by_another_process(try_out):

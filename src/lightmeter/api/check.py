@@ -23,7 +23,7 @@ from lightmeter.planning.checks.checked_rows import stream_check
 from lightmeter.planning.plan_text import ReasonCount
 from lightmeter.planning.progress import Progress
 from lightmeter.pricing.estimate import counted
-from lightmeter.run_session.session import prepare_check_folder, write_checked_journal
+from lightmeter.run_session.checked_folder import prepare_check_folder, write_checked_journal
 from lightmeter.scale_out.check_manifest import LOCAL, ScaleOut, split_scale_out, stream_shard_checks
 from lightmeter.settings import read_settings
 

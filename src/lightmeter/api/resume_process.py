@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from time import monotonic
@@ -100,7 +101,8 @@ def _steps(request: dict[str, Any], stop: asyncio.Event) -> AsyncGenerator[Progr
     settings, out = read_settings().model_copy(update=given), Path(request["out"])
     arguments = StartArguments(tables=False, consent=True)  # the caller has checked what needs consent
     if request["source"] is None:
-        return stream_folder(out, read_run_header(out).options, arguments, stop, settings)
+        header = read_run_header(out)
+        return stream_folder(out, header.options, replace(arguments, run_id=header.run_id), stop, settings)
     return stream_manifest(request["source"], out, make_options(**request["options"]), arguments, stop, settings)
 
 

@@ -14,6 +14,7 @@ from lightmeter.api.background_generator import in_background
 from lightmeter.api.run_result import Run
 from lightmeter.cache.reuse import cache_answers
 from lightmeter.clock import SystemClock
+from lightmeter.embedded_service import is_embedded
 from lightmeter.engine.engine import ALL_ROWS, Engine, PlaceRange, open_engine
 from lightmeter.engine.row_planner import plan_manifest
 from lightmeter.errors import Interrupted
@@ -44,6 +45,7 @@ class StartArguments:
         pay_again: Maximum credits for repeating requests that may have been charged, but whose answer was lost.
         accept_journal: Whether to continue a journal that is a copy or a restored backup.
         tables: Whether to write the tables at the end.
+        run_id: Id of the run that the caller means; None means the run that the folder holds.
         consent: Whether to allow what `Plan.needs_consent` lists.
         is_planning: Whether the manifest is read and planned while the rows planned so far are sent (`--stream`).
         source: The manifest to plan if `is_planning` is true; None if it was in the memory of a process that has ended.
@@ -54,6 +56,7 @@ class StartArguments:
     pay_again: int = 0
     accept_journal: bool = False
     tables: bool = True
+    run_id: str | None = None
     consent: bool = False
     is_planning: bool = False
     source: ManifestSource | None = None
@@ -107,7 +110,7 @@ async def prepare_new_run(plan: Plan, folder: Path, settings: Settings) -> RunHe
     async with aclosing(settle_former_run(plan, folder, None, settings, accept_journal=False)) as settling:
         async for _ in settling:
             pass
-    return await asyncio.to_thread(prepare_run_journal, plan, folder)
+    return await asyncio.to_thread(prepare_run_journal, plan, folder, settings)
 
 
 async def settle_former_run(
@@ -129,8 +132,11 @@ async def settle_former_run(
     """
     if not await asyncio.to_thread(has_unsettled_former_run, folder, plan):
         return
-    options = read_run_header(folder).options
-    arguments = StartArguments(NO_ROWS, accept_journal=accept_journal, tables=False)
+    header = read_run_header(folder)
+    options = header.options
+    if header.embedded is False and is_embedded(options, settings):  # the plan alone names their service
+        options = options.model_copy(update={"base_url": plan.base_url})
+    arguments = StartArguments(NO_ROWS, accept_journal=accept_journal, tables=False, run_id=header.run_id)
     async with aclosing(
         in_background(lambda event: _run_engine(folder, options, event, arguments, settings), stop)
     ) as steps:
@@ -145,7 +151,7 @@ async def _run_engine(
     async with AsyncExitStack() as stack:
         span = stack.enter_context(telemetry.span("lightmeter.run"))
         session = await stack.enter_async_context(
-            open_session(folder, settings, options, accept_journal=arguments.accept_journal)
+            open_session(folder, settings, options, accept_journal=arguments.accept_journal, run_id=arguments.run_id)
         )
         engine = await stack.enter_async_context(open_engine(session, arguments.rows, pay_again=arguments.pay_again))
         stack.callback(lambda: span.set(_run_attributes(engine)))

@@ -238,15 +238,14 @@ async def prepare_run(
     """
     folder, new_options, source = Path(out), make_options(**options), await asyncio.to_thread(rereadable, source)
     header = await asyncio.to_thread(find_run_of_manifest, folder, source, new_options)
-    if header is not None and not header.planning_open:
-        await store_options(folder, merged_options(folder, header, new_options))
-    else:
-        settings = settings or read_settings()
+    settings = settings or read_settings()
+    if header is None or header.planning_open:
         if not consent:
             must_be_explicit(new_options, settings)
         steps = stream_screened_plan(source, new_options, settings, out=folder, require_service=True)
         plan = await last_step(steps, show=False)
-        await prepare_new_run(plan, folder, settings)
+        header = await prepare_new_run(plan, folder, settings)
+    await store_options(folder, merged_options(folder, header, new_options), settings)
     return summarize(folder)
 
 
@@ -269,13 +268,14 @@ async def prepare_run_from_plan(
         AccessDenied: the service does not accept the key.
         Unreachable: the service does not answer.
     """
-    folder, plan = Path(out), await asyncio.to_thread(load_plan, path)
+    settings = settings or read_settings()
+    folder, plan = Path(out), await asyncio.to_thread(load_plan, path, settings)
     if not consent:
         plan.must_not_need_consent()
     if find_run_of_plan(folder, plan) is None:
         plan = await refresh_service_info(plan, settings)
-    header = await prepare_new_run(plan, folder, settings or read_settings())
-    await store_options(folder, merged_options(folder, header, plan.options))
+    header = await prepare_new_run(plan, folder, settings)
+    await store_options(folder, merged_options(folder, header, plan.options), settings)
     return summarize(folder)
 
 
@@ -355,9 +355,9 @@ async def stream_run(
     async with aclosing(settle_former_run(plan, folder, stop, settings, accept_journal=accept_journal)) as settling:
         async for progress in settling:
             yield progress
-    header = await asyncio.to_thread(prepare_run_journal, plan, folder)
+    header = await asyncio.to_thread(prepare_run_journal, plan, folder, settings)
     options = merged_options(folder, header, plan.options)
-    arguments = StartArguments(accept_journal=accept_journal)
+    arguments = StartArguments(accept_journal=accept_journal, run_id=header.run_id)
     async with aclosing(stream_folder(folder, options, arguments, stop, settings)) as steps:
         async for step in steps:
             yield step
@@ -390,7 +390,7 @@ async def stream_resume(
     if changes:
         options = parse_options(**{**options.model_dump(), **changes})
         changed_options(folder, header, options)  # raises if an option changes that answers depend on
-    arguments, settings = StartArguments(rows, pay_again, accept_journal, tables), read_settings()
+    arguments, settings = StartArguments(rows, pay_again, accept_journal, tables, header.run_id), read_settings()
     if header.planning_open and rows == ALL_ROWS:
         continued = continue_streaming_run(folder, options, arguments, stop, settings)
     else:

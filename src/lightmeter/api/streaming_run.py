@@ -102,9 +102,9 @@ async def stream_manifest(
                         plan = step
                     else:
                         yield step
-        header, options = await asyncio.to_thread(prepare_run_journal, plan, folder), plan.options
+        header, options = await asyncio.to_thread(prepare_run_journal, plan, folder, settings), plan.options
     options = merged_options(folder, header, options)
-    arguments = replace(arguments, is_planning=header.planning_open, source=source)
+    arguments = replace(arguments, is_planning=header.planning_open, source=source, run_id=header.run_id)
     async with aclosing(stream_folder(folder, options, arguments, stop, settings)) as steps:
         async for run_step in steps:
             yield run_step

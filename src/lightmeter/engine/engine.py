@@ -338,7 +338,7 @@ def _initial_state(session: Session, started_at_s: float) -> tuple[RunState, Req
             uploads=UploadSelection(header.options.upload),
             unresolved_requests=count_submissions_in(db, State.UNCERTAIN),
         )
-        learner = learner_from_journal(db, header, MAX_RECENT_CHARGES)
+        learner = learner_from_journal(db, header, MAX_RECENT_CHARGES, session.first_at_service)
     return run_state, RequestPrices(learner, trusted=embedded, retry_milli=header.retry_per_image_milli)
 
 

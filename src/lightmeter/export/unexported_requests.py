@@ -34,7 +34,8 @@ def unexported_range(dataset: Dataset, runs: Sequence[ExportRun]) -> SubmissionR
     Return None if adding is not possible, so that all tables must be written again from the start. This is so if a file
     is broken, if a file of an older run is missing or does not match its journal, if a file holds rows of the newest
     run and also of another run, if the newest run asks a question and has several files of a table, or if the schemas
-    of the runs differ. `runs` has all runs of the output folder, oldest first.
+    of the runs differ. It is also so if rows were added to the newest run since its files were written, because they
+    may be duplicates of rows in these files. `runs` has all runs of the output folder, oldest first.
     """
     headers = [run.header for run in runs]
     ask, types = headers[-1].options.ask, merge_extra_types(headers)
@@ -55,7 +56,7 @@ def unexported_range(dataset: Dataset, runs: Sequence[ExportRun]) -> SubmissionR
             is_needed = table in TABLES or table in header.options.features or table not in JOURNAL_TABLES
             if (own or is_needed) and not _is_complete(own, header.run_id, run.mark, with_gaps=table not in TABLES):
                 return None
-        if not _can_extend(parts[table].get(last_id, []), rest, with_gaps=table not in TABLES):
+        if not _can_extend(parts[table].get(last_id, []), rest, runs[-1], with_gaps=table not in TABLES):
             return None
     return rest
 
@@ -106,13 +107,17 @@ def _is_complete(parts: Sequence[PartInfo], run_id: str, mark: str, *, with_gaps
     return False
 
 
-def _can_extend(parts: Sequence[PartInfo], rest: SubmissionRange, *, with_gaps: bool) -> bool:
+def _can_extend(parts: Sequence[PartInfo], rest: SubmissionRange, run: ExportRun, *, with_gaps: bool) -> bool:
     """Whether a table is complete once a file for the requests in `rest` is added.
 
-    `parts` has the table's Parquet files with rows of the newest run. None of them may have rows of another run or
-    start after `rest`, and together they must hold all requests before `rest`. With `with_gaps`, requests before `rest`
-    may be missing: an optional table has no file for requests without rows.
+    `parts` has the table's Parquet files with rows of the newest run, `run`. None of them may have rows of another run,
+    start after `rest`, or have been written before rows were added to the run's journal. Together they must hold all
+    requests before `rest`. With `with_gaps`, requests before `rest` may be missing: an optional table has no file for
+    requests without rows.
     """
     if any(len(part.runs) > 1 or _range_of(part).after > rest.after for part in parts):
+        return False
+    marks = [run.mark, *(part.runs[run.header.run_id] for part in parts)]
+    if len({mark.partition("-")[0] for mark in marks}) > 1:  # numbers of rows
         return False
     return with_gaps or _after_final_shards(parts).after >= rest.after

@@ -78,6 +78,8 @@ class RunHeader:
         position: Position among the runs of the folder, from 1; 0 if an older version of lightmeter began the run.
         rounding: Whether the service says that it rounds up each image or each request to whole credits; None if it
             does not say.
+        embedded: Whether the run uses the embedded service; None if it is not known, because an older version of
+            lightmeter began the run.
     """
 
     run_id: str
@@ -98,6 +100,7 @@ class RunHeader:
     planning_open: bool = False
     position: int = 0
     rounding: Rounding | None = None
+    embedded: bool | None = None
 
     @property
     def least_charged_milli(self) -> int:
@@ -131,11 +134,12 @@ def read_run_header(out: Path) -> RunHeader:
     with open_read_only(out) as db:
         meta = get_meta(db)
     try:
+        options = Options.model_validate_json(meta["options"])
         return RunHeader(
             run_id=meta["run_id"],
             manifest=mask_credentials(meta["manifest"]),
             manifest_sha256=meta["manifest_sha256"],
-            options=Options.model_validate_json(meta["options"]),
+            options=options,
             price_per_image_milli=int(meta["price_per_image_milli"]),
             extra_types=json.loads(meta["extra_types"]),
             planned_at=meta["planned_at"],
@@ -150,9 +154,19 @@ def read_run_header(out: Path) -> RunHeader:
             planning_open=PLANNING_OPEN in meta,
             position=int(meta.get(POSITION, "0")),
             rounding=parse_rounding(meta.get("rounding")),
+            embedded=_is_embedded(options, meta),
         )
     except (KeyError, ValueError) as error:
         raise JournalError(f"{journal_path(out)} lacks its header: {error}.") from error
+
+
+def _is_embedded(options: Options, meta: Mapping[str, str]) -> bool | None:
+    """Return whether a run uses the embedded service; None if neither its options nor its table `meta` tell it."""
+    if options.base_url is not None:
+        return False
+    if EMBEDDED_KEY in meta:
+        return meta[EMBEDDED_KEY] == "1"
+    return False if "pace" in meta else None  # an older version; it stored a learned rate limit only for other services
 
 
 def archived_runs(out: Path) -> list[Path]:

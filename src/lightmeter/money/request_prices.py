@@ -50,7 +50,9 @@ def price_key_of(kinds: Sequence[str | None]) -> str:
     return kind if kind in _KINDS else _UNKNOWN
 
 
-def learner_from_journal(db: sqlite.Connection, header: RunHeader, recent: int | None = None) -> PriceLearner:
+def learner_from_journal(
+    db: sqlite.Connection, header: RunHeader, recent: int | None = None, first: int = 0
+) -> PriceLearner:
     """Return the prices of a run's requests as learned from its charges so far.
 
     Before the first charge, the price of all requests is the planned price. For the embedded service, it is known that
@@ -60,11 +62,12 @@ def learner_from_journal(db: sqlite.Connection, header: RunHeader, recent: int |
         db: The journal of the run.
         header: The header of the run, with the planned price.
         recent: Number of the newest charges to learn from; None for all charges.
+        first: Id of the first request to learn from.
     """
     embedded = get_meta(db).get(EMBEDDED_KEY) == "1"
     roundings = (Rounding.IMAGE,) if embedded else tuple(Rounding)
     learner = PriceLearner(dict.fromkeys(_KINDS, header.price_per_image_milli), roundings)
-    for paid, low, high, *kinds in charged_frames(db, recent):
+    for paid, low, high, *kinds in charged_frames(db, recent, first):
         learner.observe(Charge(price_key_of([kind or None for kind in kinds]), FrameRange(low, high), paid))
     return learner
 

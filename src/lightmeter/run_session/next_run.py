@@ -136,8 +136,8 @@ def has_requests_to_move(plan: Plan, out: Path, before: RunHeader) -> bool:
     with open_read_only(out) as db:
         if not has_open_requests(db):
             return False
-        if _is_comparable(plan, before, get_meta(db)):
-            return True
+    if _is_comparable(plan, before):
+        return True
     raise SettingsError(
         f"{out} holds requests in doubt of a run with other options ({before.manifest}).",
         hint=f"Choose another folder with --out, or finish that run: lightmeter resume {out}",
@@ -164,24 +164,14 @@ def comparable_runs(plan: Plan, out: Path) -> Iterator[Path]:
         return
     present = [out] if journal_path(out).exists() else []
     for folder in [*present, *reversed(archived_runs(out))]:
-        with open_read_only(folder) as db:
-            meta = get_meta(db)
         header = read_run_header(folder)
-        if not header.checked_only and _is_comparable(plan, header, meta):
+        if not header.checked_only and _is_comparable(plan, header):
             yield folder
 
 
-def _is_comparable(plan: Plan, header: RunHeader, meta: dict[str, str]) -> bool:
-    embedded = _uses_embedded_service(header, meta)
-    same_service = embedded is None or embedded == (plan.base_url is None)
+def _is_comparable(plan: Plan, header: RunHeader) -> bool:
+    same_service = header.embedded is None or header.embedded == (plan.base_url is None)
     return same_service and _request_options(header.options) == _request_options(plan.options)
-
-
-def _uses_embedded_service(header: RunHeader, meta: dict[str, str]) -> bool | None:
-    """Return whether a run uses the embedded service; None if its journal, of an older version, does not say."""
-    if EMBEDDED_KEY in meta:
-        return meta[EMBEDDED_KEY] == "1"
-    return False if header.options.base_url or "pace" in meta else None
 
 
 def _request_options(options: Options) -> list[Any]:
@@ -205,18 +195,15 @@ def remove_old_runs(out: Path, keep: int, newest: Path | None = None) -> None:
     for path in {path.parent for path in out.glob("runs/*/journal.sqlite")} - {*archived}:
         shutil.rmtree(path)  # a process was killed before it had removed this run
     for folder, later in islice(pairwise(archived), max(0, len(archived) - keep)):
-        if _request_values(folder) != _request_values(later):
-            continue
         old, header = read_run_header(folder), read_run_header(later)
+        if _request_values(old) != _request_values(header):
+            continue
         types = json.dumps(merge_extra_types([old, header]))
         with closing(sqlite.connect(journal_path(later), create=False)) as db:
             fold_run(db, folder, put_meta({"extra_types": types, FOLDED: old.run_id}))
         shutil.rmtree(folder)
 
 
-def _request_values(folder: Path) -> tuple[bool | None, list[Any]]:
+def _request_values(header: RunHeader) -> tuple[bool | None, list[Any]]:
     """Return what a run asked for: whether it uses the embedded service (None: unknown), and its `REQUEST_OPTIONS`."""
-    with open_read_only(folder) as db:
-        meta = get_meta(db)
-    header = read_run_header(folder)
-    return _uses_embedded_service(header, meta), _request_options(header.options)
+    return header.embedded, _request_options(header.options)

@@ -11,12 +11,13 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Final
 
+from lightmeter.client.base_url import canonical_base_url
 from lightmeter.client.client import Client
 from lightmeter.clock import ClockAnchor, RunClock, SystemClock
-from lightmeter.embedded_service import Endpoint, open_endpoint
-from lightmeter.errors import SettingsError, UsageError
+from lightmeter.embedded_service import Endpoint, check_service, open_endpoint
+from lightmeter.errors import JournalLocked, SettingsError, UsageError
 from lightmeter.journal.commands.submissions import get_meta, put_meta
-from lightmeter.journal.files import FILE_NAME, copy_journal, journal_path, replace_journal, run_lock
+from lightmeter.journal.files import journal_path, run_lock
 from lightmeter.journal.header import RunHeader, read_run_header
 from lightmeter.journal.queries.submissions import last_submission_id
 from lightmeter.journal.store import Journal, open_read_only
@@ -35,6 +36,7 @@ from lightmeter.options import (
 from lightmeter.planning.checks.check_cache import remove_check_cache
 from lightmeter.planning.plan import Plan
 from lightmeter.prechecks.robots_rules import RobotsMode
+from lightmeter.run_session.missing_rows import add_missing_rows
 from lightmeter.run_session.next_run import has_requests_to_move, start_next_run
 from lightmeter.run_session.spend_alerts import watch_spend
 from lightmeter.settings import Settings, read_settings
@@ -43,6 +45,11 @@ _URI: Final = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 
 _ANCHOR_KEY: Final = "clock_anchor"
 """Name under which the journal stores the times of the machine's clocks at the start of the last session."""
+
+_SERVICE_KEY: Final = "service"
+"""Name under which the journal stores the address of the service, and the number of the first request to it."""
+
+_OTHER_RUN: Final = "Nothing was sent. Choose another folder, or start again when that run has ended."
 
 _SPARE_CONNECTIONS: Final = 16
 """Connections for polls and balance readings, in addition to the connections for requests that cost credits."""
@@ -61,6 +68,8 @@ class Session:
         clock: The run's clock, which goes on evenly when the machine's clock is set.
         first_submission_id: Number of the first request of this session; earlier processes sent requests with lower
             numbers.
+        first_at_service: Number of the first request to the service's present address; earlier ones show the prices of
+            another service.
         charges_final_s: Age of a request in seconds up to which it may still be charged although no answer has come.
         key_budget: The budget of the API key for all runs of this machine together; None if there is none.
         state_dir: Folder where processes of this machine share the rate limit of an API key; None if they share none.
@@ -77,6 +86,7 @@ class Session:
     client: Client
     clock: RunClock
     first_submission_id: int
+    first_at_service: int
     charges_final_s: float
     key_budget: KeyBudget | None = None
     state_dir: Path | None = None
@@ -109,16 +119,22 @@ def prepare_folder(out: Path) -> None:
         ) from error
 
 
-def prepare_run_journal(plan: Plan, out: Path) -> RunHeader:
+def prepare_run_journal(plan: Plan, out: Path, settings: Settings | None = None) -> RunHeader:
     """Create the journal of the folder `out` from the plan's rows; return the header of the folder's run.
 
-    If the folder already holds a run with the plan's manifest, the run stays as it is. If the folder holds a run with
-    another manifest, a new run begins. Then rows that earlier runs paid for keep their results, open requests move to
-    the new run, and the earlier run moves to `out/runs/<its run id>/`. If two processes start at the same time, only
-    one gets the folder.
+    If the folder already holds a run with the plan's manifest, the run stays as it is, and gets the rows that it lacks
+    (see `add_missing_rows`). If the folder holds a run with another manifest, a new run begins. Then rows that earlier
+    runs paid for keep their results, open requests move to the new run, and the earlier run moves to `out/runs/<its run
+    id>/`. If two processes start at the same time, only one gets the folder.
+
+    Args:
+        plan: The plan.
+        out: The output folder.
+        settings: The user's settings; None means those of the environment and the settings file.
 
     Raises:
-        SettingsError: the folder holds a run with other options, or it cannot be written to.
+        SettingsError: the folder holds a run with other options, it cannot be written to, or only one of the plan and
+            the settings is for the embedded service.
         UsageError: the options ask for screening by local back ends, but the rows of the plan are not screened.
         JournalLocked: another process is running the folder.
     """
@@ -126,18 +142,21 @@ def prepare_run_journal(plan: Plan, out: Path) -> RunHeader:
         raise UsageError(
             "The rows of this plan are not screened yet.", hint="Plan the manifest again, with `lightmeter.plan`."
         )
+    settings = settings or read_settings()
+    check_service("The plan", plan.options, settings, embedded=plan.base_url is None)
     prepare_folder(out)
-    settings = read_settings()
     with run_lock(out):
-        header = _find_run(out)
+        header = find_run(out)
         add_thumbnails(plan.folder / THUMBNAILS_NAME, out / THUMBNAILS_NAME, settings.thumbnail_bytes)
         if header is None or not _is_run_of(header, plan):
             header = start_next_run(plan, out, header, settings.keep_runs)
-            if not header.planning_open:
-                forget_kept_checks(out, plan.options, settings)
-            return header
-    changed_options(out, header, plan.options)
-    return header
+            has_new_rows = not header.planning_open
+        else:
+            changed_options(out, header, plan.options)
+            has_new_rows = header.planning_open and add_missing_rows(plan, out, settings)
+        if has_new_rows:
+            forget_kept_checks(out, plan.options, settings)
+        return read_run_header(out)
 
 
 def forget_kept_checks(out: Path, options: Options, settings: Settings) -> None:
@@ -154,8 +173,8 @@ def forget_kept_checks(out: Path, options: Options, settings: Settings) -> None:
 
 
 def _is_run_of(header: RunHeader, plan: Plan) -> bool:
-    """Whether a run has all rows of a plan: their manifests have equal content, and all rows of the run are planned."""
-    return header.manifest_sha256 == plan.manifest_sha256 and not header.planning_open
+    """Whether the manifests of a run and of a plan have equal content."""
+    return header.manifest_sha256 == plan.manifest_sha256
 
 
 def changed_options(
@@ -191,10 +210,20 @@ def changed_options(
     return {name: value for name, value in changed.items() if explicit is None or name in explicit}
 
 
-async def store_options(out: Path, options: Options) -> None:
-    """Replace the options in the journal of the run in `out`."""
+async def store_options(out: Path, options: Options, settings: Settings) -> None:
+    """Replace the options in the journal of the run in `out`.
+
+    Raises:
+        SettingsError: the run uses the embedded service, but the options or the settings name another one, or the other
+            way round.
+    """
     with Journal(out) as journal:
+        _check_service_of_run(out, options, settings)
         await journal.write(put_meta({"options": options.model_dump_json()}))
+
+
+def _check_service_of_run(out: Path, options: Options, settings: Settings) -> None:
+    check_service(f"The run in {out}", options, settings, embedded=read_run_header(out).embedded)
 
 
 def find_run_of_manifest(out: Path, source: ManifestSource, options: Options) -> RunHeader | None:
@@ -202,68 +231,34 @@ def find_run_of_manifest(out: Path, source: ManifestSource, options: Options) ->
 
     `options` say how to read `source`.
     """
-    header = _find_run(out)
+    header = find_run(out)
     same = header is not None and header.manifest_sha256 == digest_of(source, options.read_options)
     return header if same else None
 
 
 def find_run_of_plan(out: Path, plan: Plan) -> RunHeader | None:
-    """Return the header of the run in `out` if it has all rows of the plan's manifest; None otherwise."""
-    header = _find_run(out)
+    """Return the header of the run in `out` if it is a run of the plan's manifest; None otherwise."""
+    header = find_run(out)
     return header if header is not None and _is_run_of(header, plan) else None
 
 
 def has_unsettled_former_run(out: Path, plan: Plan) -> bool:
     """Return whether `out` holds a run of another manifest that has requests whose answer or charge is unknown.
 
-    A run that lacks rows of the plan's manifest, because they were not planned, counts as a run of another manifest.
-
     Raises:
         SettingsError: there are such requests, but their run has other values of `REQUEST_OPTIONS` than the plan, or
             only one of the two uses the embedded service.
     """
-    header = _find_run(out)
+    header = find_run(out)
     if header is None or _is_run_of(header, plan):
         return False
     return has_requests_to_move(plan, out, header)
 
 
-def _find_run(out: Path) -> RunHeader | None:
+def find_run(out: Path) -> RunHeader | None:
+    """Return the header of the run in `out`; None if the folder holds none, or only the rows of `lightmeter check`."""
     header = read_run_header(out) if journal_path(out).exists() else None
     return None if header is None or header.checked_only else header
-
-
-def prepare_check_folder(out: Path) -> None:
-    """Create the output folder of `lightmeter check` if it is missing; raise an error if the folder holds a run.
-
-    Raises:
-        SettingsError: the folder holds a run, or cannot be written to.
-    """
-    prepare_folder(out)
-    if _find_run(out) is not None:
-        raise SettingsError(
-            f"{out} holds a run, which a check would replace.", hint="Choose another folder with --out."
-        )
-
-
-def write_checked_journal(checked: Path, out: Path) -> None:
-    """Copy the journal of `lightmeter check` from the folder `checked` to the output folder `out`.
-
-    If `out` has the journal of an earlier check, replace that journal.
-
-    Raises:
-        SettingsError: the folder holds a run, or cannot be written to.
-        JournalLocked: another process uses the folder.
-    """
-    with run_lock(out):
-        prepare_check_folder(out)
-        target = out / f".checked-{FILE_NAME}"
-        try:
-            copy_journal(journal_path(checked), target)
-            add_thumbnails(checked / THUMBNAILS_NAME, out / THUMBNAILS_NAME, read_settings().thumbnail_bytes)
-            replace_journal(target, journal_path(out))
-        finally:
-            target.unlink(missing_ok=True)
 
 
 def _must_hold_run(out: Path) -> None:
@@ -282,6 +277,7 @@ async def open_session(
     clock: SystemClock | None = None,
     *,
     accept_journal: bool = False,
+    run_id: str | None = None,
 ) -> AsyncIterator[Session]:
     """Open the run in `out` for the `with` block: lock its journal, start or find the service, and connect to it.
 
@@ -293,16 +289,23 @@ async def open_session(
         clock: The machine's clock; None means the real one.
         accept_journal: Whether to continue even if the journal is an old state of the run or a copy. The run then gets
             a new id.
+        run_id: Id of the run to open; None means the run that `out` holds.
 
     Raises:
+        JournalLocked: another process has started another run than `run_id` in `out`.
         JournalConflict: the journal is an old state of the run or a copy; nothing was sent.
         JournalError: there is no run in `out`, another process is running it, or the budget file of the API key is
             unusable.
-        SettingsError: the folder holds only the rows of `lightmeter check`, or there is no API key for the service that
-            the options name.
+        SettingsError: the folder holds only the rows of `lightmeter check`, there is no API key for the service that
+            the options name, or the run uses the embedded service, but the options or the settings name another one, or
+            the other way round.
     """
     _must_hold_run(out)  # before a lock file is made
     with Journal(out) as journal:
+        before = read_run_header(out)
+        if run_id not in {None, before.run_id}:
+            raise JournalLocked(f"Another process has started another run in {out}.", hint=_OTHER_RUN)
+        _check_service_of_run(out, options or before.options, settings)
         machine = clock or SystemClock()
         async with AsyncExitStack() as stack:
             check = stack.enter_context(track_watermark(journal, settings.state_dir, machine, accept=accept_journal))
@@ -310,12 +313,9 @@ async def open_session(
                 await journal.write(put_meta({"options": options.model_dump_json()}))
             header = read_run_header(out)
             run_clock, first = await _start_clock(journal, out, machine)
-            connections = header.options.max_concurrency + _SPARE_CONNECTIONS
             endpoint = await stack.enter_async_context(open_endpoint(header.options, settings, out))
             key_budget = stack.enter_context(open_key_budget(settings, endpoint, header.run_id, out, run_clock))
-            proxy = None if endpoint.embedded else settings.proxy  # the embedded service is on this machine
-            client = Client(endpoint.base_url, endpoint.api_key, connections=connections, proxy=proxy)
-            await stack.enter_async_context(client)
+            client = await stack.enter_async_context(_make_client(endpoint, header.options, settings))
             await stack.enter_async_context(watch_spend(journal, header, settings, run_clock))
             yield Session(
                 out=out,
@@ -325,6 +325,7 @@ async def open_session(
                 client=client,
                 clock=run_clock,
                 first_submission_id=first,
+                first_at_service=await _find_first_at_service(journal, endpoint, first),
                 charges_final_s=settings.charges_final_s,
                 key_budget=key_budget,
                 state_dir=settings.state_dir,
@@ -332,6 +333,12 @@ async def open_session(
                 max_per_host=settings.max_checks_per_host,
                 robots=settings.robots,
             )
+
+
+def _make_client(endpoint: Endpoint, options: Options, settings: Settings) -> Client:
+    connections = options.max_concurrency + _SPARE_CONNECTIONS
+    proxy = None if endpoint.embedded else settings.proxy  # the embedded service is on this machine
+    return Client(endpoint.base_url, endpoint.api_key, connections=connections, proxy=proxy)
 
 
 async def _start_clock(journal: Journal, out: Path, machine: SystemClock) -> tuple[RunClock, int]:
@@ -350,3 +357,19 @@ async def _start_clock(journal: Journal, out: Path, machine: SystemClock) -> tup
     clock = RunClock(machine, before)
     await journal.write(put_meta({_ANCHOR_KEY: json.dumps(asdict(clock.anchor))}))
     return clock, last + 1
+
+
+async def _find_first_at_service(journal: Journal, endpoint: Endpoint, next_id: int) -> int:
+    """Return the number of the first request of a run to the present address of its service.
+
+    It is `next_id`, the number of the next request, if the address has changed since the last start of the run.
+    """
+    address = "" if endpoint.embedded else canonical_base_url(endpoint.base_url)
+    with open_read_only(journal.folder) as db:
+        stored = get_meta(db).get(_SERVICE_KEY)
+    known, first = json.loads(stored) if stored else (None, 0)
+    if known == address:
+        return int(first)
+    first = 0 if known is None else next_id  # an older version stored no address
+    await journal.write(put_meta({_SERVICE_KEY: json.dumps([address, first])}))
+    return first

@@ -66,9 +66,7 @@ async def watch_spend(journal: Journal, header: RunHeader, settings: Settings, c
     try:
         yield
     finally:
-        watching.cancel()
-        await asyncio.wait({watching})
-        await alerts.finish()
+        await alerts.finish(watching)
 
 
 class SpendAlerts:
@@ -85,15 +83,21 @@ class SpendAlerts:
         self._ending = asyncio.Event()
 
     async def watch(self) -> None:
-        """Read regularly, until cancelled, what the run has spent; send an alert for each threshold newly reached."""
-        while True:
+        """Read regularly, until `finish`, what the run has spent; send an alert for each threshold newly reached."""
+        started_s = monotonic()
+        await self._check()
+        while not await self._ends_within(max(CHECK_INTERVAL_S, PAUSES_PER_READING * (monotonic() - started_s))):
             started_s = monotonic()
             await self._check()
-            await asyncio.sleep(max(CHECK_INTERVAL_S, PAUSES_PER_READING * (monotonic() - started_s)))
 
-    async def finish(self) -> None:
-        """Send an alert for each threshold newly reached; wait for all alerts, and cancel them after `END_WAIT_S` s."""
+    async def finish(self, watching: asyncio.Task[None]) -> None:
+        """Send an alert for each threshold newly reached; wait for all alerts, and cancel them after `END_WAIT_S` s.
+
+        `watching` runs `watch`. It is awaited, not cancelled: an alert that the journal is just recording as being sent
+        must be sent.
+        """
         self._ending.set()
+        await asyncio.wait({watching})
         await self._check()
         if self._deliveries:
             _, late = await asyncio.wait(self._deliveries, timeout=END_WAIT_S)

@@ -36,7 +36,13 @@ from lightmeter.planning.build import load_plan, refresh_service_info
 from lightmeter.planning.consent import must_be_explicit
 from lightmeter.planning.plan import Plan
 from lightmeter.run_session.next_run import preview_next_run
-from lightmeter.run_session.session import changed_options, find_run_of_manifest, find_run_of_plan, prepare_folder
+from lightmeter.run_session.session import (
+    changed_options,
+    find_run_of_manifest,
+    find_run_of_plan,
+    prepare_folder,
+    prepare_run_journal,
+)
 from lightmeter.settings import read_settings
 from lightmeter.wire.constants import MAX_CREDITS
 
@@ -116,7 +122,7 @@ def run_command(
         if header is not None:
             changes = changed_options(out, header, wanted, None if saved_plan is not None else explicit)
             changes["accept_journal"] = accept_journal
-            return _continue_run(out, changes, as_json=as_json)
+            return _continue_run(out, changes, saved_plan, as_json=as_json)
         if stream:
             return _run_while_reading(str(manifest), out, wanted, StartArguments(consent=yes), as_json=as_json)
         plan = _load_plan(manifest, saved_plan, wanted, out, consent=yes)
@@ -160,11 +166,17 @@ def _show_and_check_price(plan: Plan, out: Path, check: PriceCheck, *, as_json: 
     return preview
 
 
-def _continue_run(out: Path, changes: dict[str, Any], *, as_json: bool) -> int:
-    """Continue the run in the folder `out` with the options in `changes`; return the exit code.
+def _continue_run(out: Path, changes: dict[str, Any], plan: Plan | None, *, as_json: bool) -> int:
+    """Continue a run, and return the exit code.
 
-    With `as_json`, print the outcome of the run as JSON.
+    Args:
+        out: The output folder.
+        changes: The options that change, as name → new value.
+        plan: The plan file that the user gave; the run gets the rows of it that it lacks. None without a plan file.
+        as_json: Whether to print the outcome of the run as JSON.
     """
+    if plan is not None:
+        prepare_run_journal(plan, out)
     click.echo(f"{out} already holds this run, with {summarize(out).rows} rows read: continuing it.", err=True)
     run = run_with_progress(lambda stop: stream_resume(out, stop=stop, **changes))
     return report_outcome(run, as_json=as_json)

@@ -6,14 +6,15 @@ its rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from lightmeter import sqlite
-from lightmeter.journal.commands.plan_rows import PlannedRow, restore_rows
+from lightmeter.journal.commands.plan_rows import PlannedRow, add_rows, before_sending, restore_rows
 from lightmeter.journal.commands.submissions import put_meta
+from lightmeter.journal.frame_rows import frame_of, row_of
 from lightmeter.journal.schema import SCHEMA
 
 _COPIED: Final = ("items", "findings", "answer_retries")
@@ -79,3 +80,21 @@ def append_rows(db: sqlite.Connection, inserts: Inserts, meta: Mapping[str, str]
     for statement, rows in inserts:
         db.executemany(statement, rows)
     put_meta(meta)(db)
+
+
+@sqlite.command
+def append_rows_of_plan(db: sqlite.Connection, rows: Iterable[PlannedRow], *, find_duplicates: bool) -> None:
+    """Add rows of another plan of a run's manifest to the journal of the run, as they were before sending.
+
+    Args:
+        db: The journal, in a transaction.
+        rows: Rows that the journal lacks, in the order of the manifest, and then the rows of their frames.
+        find_duplicates: Whether a row with the same URL, path or content as an earlier row becomes a duplicate. The
+            frames of such a video are left out.
+    """
+    for planned in rows:
+        row = before_sending(planned)
+        if frame_of(row.seq) is None:
+            add_rows([row], find_duplicates=find_duplicates)(db)
+        elif db.execute("SELECT status = 'pending' FROM items WHERE seq = ?", (row_of(row.seq),)).get:
+            restore_rows([row])(db)

@@ -17,6 +17,7 @@ from lightmeter.journal.frame_rows import IS_SENT, ROW_OF, SEND_ORDER
 from lightmeter.journal.outcome import NOT_UPLOADED, AnswerOutcome, ReceivedAnswer, Refusal
 from lightmeter.journal.queries.answer_retries import RetryRow
 from lightmeter.journal.queries.charges import credit_totals
+from lightmeter.journal.queries.submissions import last_submission_id
 from lightmeter.journal.submission_states import HOLDING, Event, State, step
 
 
@@ -93,8 +94,7 @@ class _HoldAndSend:
             raise BudgetReached(
                 f"{total} more credits could exceed the budget: {paid} paid, {held_} held, of {budget}."
             )
-        ((first,),) = db.execute("SELECT coalesce(max(submission_id), 0) + 1 FROM submissions")
-        numbered = list(enumerate(holds, first))
+        numbered = list(enumerate(holds, 1 + last_submission_id(db)))
         db.executemany(
             "INSERT INTO submissions (submission_id, state, hold, assets, sent_at, attempts) VALUES (?, ?, ?, ?, ?, 1)",
             [(number, sent, one.hold, len(one.rows), one.at) for number, one in numbered],

@@ -50,7 +50,8 @@ SELECT s.paid, sum(i.frames_low), CASE WHEN count(i.frames_high) = count(*) THEN
        min(coalesce(i.kind, '')), max(coalesce(i.kind, ''))
 FROM (
     SELECT submission_id, paid, paid > hold AS above_hold FROM submissions
-    WHERE state = 'settled' AND paid > 0 AND (said = 2 OR paid > hold) ORDER BY submission_id DESC LIMIT ?
+    WHERE state = 'settled' AND paid > 0 AND (said = 2 OR paid > hold) AND submission_id >= ?2
+    ORDER BY submission_id DESC LIMIT ?1
 ) s JOIN items i USING (submission_id)
 GROUP BY s.submission_id HAVING min(i.status = 'ok') OR s.above_hold ORDER BY s.submission_id
 """
@@ -101,7 +102,7 @@ def credit_totals(db: Connection) -> tuple[int, int]:
     return paid, held
 
 
-def charged_frames(db: Connection, recent: int | None = None) -> Iterator[ChargedFrames]:
+def charged_frames(db: Connection, recent: int | None = None, first: int = 0) -> Iterator[ChargedFrames]:
     """Yield the charge and the number of frames of each request that shows a price, oldest first.
 
     A request shows a price if its answer reports a charge above 0 and no error, and has a result for each row. Other
@@ -110,9 +111,9 @@ def charged_frames(db: Connection, recent: int | None = None) -> Iterator[Charge
 
     If `recent` is not None, only the newest `recent` requests are read whose charge is above 0 and either reported
     without an error or higher than the reserved credits. Fewer are yielded if one of these lacks the result of a row,
-    or is a second request.
+    or is a second request. Requests with an id below `first` are left out.
     """
-    yield from map(ChargedFrames._make, db.execute(_CHARGED_FRAMES, (-1 if recent is None else recent,)))
+    yield from map(ChargedFrames._make, db.execute(_CHARGED_FRAMES, (-1 if recent is None else recent, first)))
 
 
 def paid_frames(db: Connection) -> PaidFrames:

@@ -226,7 +226,7 @@ def journal_mark(db: sqlite.Connection) -> str:
     """Return a text that changes whenever rows are added to a journal or a request changes its state.
 
     An export compares this text with the text of the previous export, to find out whether there is anything new to
-    export.
+    export. It has the number of rows, a hyphen, and the number of changes of state.
     """
     return str(db.execute("SELECT (SELECT count(*) FROM items) || '-' || (SELECT count(*) FROM transitions)").get)
 

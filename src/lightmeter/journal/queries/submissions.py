@@ -204,9 +204,20 @@ def count_submissions_in(db: sqlite.Connection, state: State) -> int:
     return int(db.execute("SELECT count(*) FROM submissions WHERE state = ?", (state,)).get)
 
 
+_LAST_SUBMISSION: Final = """
+SELECT max((SELECT coalesce(max(submission_id), 0) FROM submissions),
+           (SELECT coalesce(max(value ->> '$[1]'), 0)
+            FROM json_each((SELECT value FROM meta WHERE key = 'carried_from'))))
+"""
+
+
 def last_submission_id(db: sqlite.Connection) -> int:
-    """Return the id of the newest request (POST); 0 before the first."""
-    return int(db.execute("SELECT coalesce(max(submission_id), 0) FROM submissions").get)
+    """Return the id of the newest request (POST) of a run, or of an earlier run whose open requests it took over.
+
+    Return 0 before the first request. Later requests need higher ids: the ids decide under which run's idempotency key
+    a request is sent.
+    """
+    return int(db.execute(_LAST_SUBMISSION).get)
 
 
 def sent_times(db: sqlite.Connection, state: State) -> dict[int, float]:

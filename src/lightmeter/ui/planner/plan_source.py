@@ -170,6 +170,8 @@ def spend_limit(plan: Plan, out: Path) -> SpendLimit | None:
     with open_read_only(out) as db:
         (paid, held), unsent = credit_totals(db), frames_to_send(db, UNSENT)
     left = run_price(plan.price_per_image_milli, *unsent, plan.retry_per_image_milli).high
+    if header.planning_open:  # the run lacks rows, which `plan` has
+        left = None
     room = max(held, min(limits) - paid)
     most = room if left is None else min(room, held + left)
     return SpendLimit(most, paid + most, continues_run=True)
