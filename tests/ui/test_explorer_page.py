@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import threading
 
 import pyarrow as pa
 import pytest
@@ -11,6 +13,7 @@ from playwright.sync_api import expect
 from lightmeter.tables import Dataset
 from lightmeter.tables.arrow.schema import schema
 from lightmeter.ui.gallery.explorer import ExplorerView
+from lightmeter.ui.gallery.gallery import Gallery
 from lightmeter.ui.web.web_server import WebView
 from tests.tables.replace_table import replace_table, replace_tables
 from tests.ui.kernels import wait_until
@@ -57,6 +60,35 @@ def test_facets_filter_and_follow_each_other(run, open_gallery, page):
     expect(position(page)).to_have_text("1 of 5 items")
     page.get_by_role("button", name="Clear filters").click()
     expect(names(page)).to_have_count(5)
+
+
+def test_choices_during_a_search_are_kept(run, open_gallery, page, monkeypatch):
+    """Values chosen while an earlier choice is still being searched add up, and stay ticked when its result comes."""
+    gate, searches, show = threading.Semaphore(1), [], Gallery.show
+
+    def show_later(gallery, *filters_and_sort):
+        searches.append(filters_and_sort)
+        gate.acquire()
+        return show(gallery, *filters_and_sort)
+
+    monkeypatch.setattr(Gallery, "show", show_later)
+    view = open_gallery(run)
+    tags = page.get_by_role("group", name="Tags")
+    try:
+        tags.get_by_label(re.compile("^cat,")).check()
+        wait_until(lambda: len(searches) == 2, "the first choice is not searched")
+        tags.get_by_label(re.compile("^coffee,")).check()
+        wait_until(lambda: view.filters["tags"] == ["cat", "coffee"], "a tag is lost")
+        gate.release()
+        expect(position(page)).to_have_text("2 of 5 items")
+        expect(tags.get_by_label(re.compile("^coffee,"))).to_be_checked()
+        page.get_by_label(re.compile("^ok,")).check()
+        page.get_by_label(re.compile("^image,")).check()
+        chosen = {"tags": ["cat", "coffee"], "values": {"status": ["ok"], "kind": ["image"]}}
+        wait_until(lambda: view.filters == chosen, "a value is lost")
+    finally:
+        gate.release(100)
+    expect(names(page)).to_have_text(["chelsea.jpg", "coffee.jpg"])
 
 
 def test_tags_are_found_by_a_part(run, open_gallery, page):

@@ -135,7 +135,10 @@ function render({ model, el }) {
   const blurred = h("input", { type: "checkbox", onchange: () => thumbnails.showBlurred(blurred.checked) });
   const clear = h("button", { type: "button", class: "lm-small", onclick: clearFilters }, "Clear filters");
   const selected = h("span", { class: "lm-group" });
-  const facets = facetPanel({ change: setFilters, findTags: (text) => connection.call("find_tags", { text }) });
+  const facets = facetPanel({
+    change: setFilters, current: () => connection.get("filters") ?? {},
+    findTags: (text) => connection.call("find_tags", { text }),
+  });
   const sort = sortFields(connection, (value) => connection.set("sort", value));
   let result = null;
   let selection = new Set();
