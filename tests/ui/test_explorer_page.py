@@ -265,18 +265,32 @@ def test_unsafe_pictures_are_blurred_until_asked(run, tmp_path, open_gallery, pa
     assert picture.evaluate("image => Math.max(image.naturalWidth, image.naturalHeight)") > 8
 
 
-@pytest.fixture
-def many(run, tmp_path):
-    """A run folder whose tables have 200,000 items."""
-    shutil.copy(run.folder / "journal.sqlite", tmp_path)
-    assets = schema("assets")
-    numbers = range(200_000)
-    with replace_tables(Dataset(tmp_path), {"assets": assets}, {}) as writers:
-        ids = [f"i{number}" for number in numbers]
+def write_items(run, folder, ids):
+    """Make a folder with a run whose tables have these items."""
+    shutil.copy(run.folder / "journal.sqlite", folder)
+    with replace_tables(Dataset(folder), {"assets": schema("assets")}, {}) as writers:
         writers["assets"].write(
             pa.table({"item_id": ids, "url": [f"{item}.jpg" for item in ids], "status": ["ok"] * len(ids)})
         )
-    return tmp_path
+    return folder
+
+
+@pytest.fixture
+def many(run, tmp_path):
+    """A run folder whose tables have 200,000 items."""
+    return write_items(run, tmp_path, [f"i{number}" for number in range(200_000)])
+
+
+def test_selection_that_is_too_large_is_refused(run, tmp_path, open_gallery, page):
+    """A selection whose ids are too long for one message says so, and the gallery stays connected and selects less."""
+    view = open_gallery(write_items(run, tmp_path, [f"{number:060}" for number in range(80_000)]))
+    expect(position(page)).to_have_text("80,000 items")
+    page.get_by_role("button", name="Select all shown").click()
+    expect(page.get_by_text("80,000 items are too many to select at a time.")).to_be_visible()
+    page.locator(".lm-check input").first.check()
+    expect(page.get_by_text("1 item selected")).to_be_visible()
+    expect(page.get_by_text("too many to select")).to_have_count(0)
+    wait_until(lambda: view.selection == [f"{0:060}"], "the connection is lost")
 
 
 def test_only_cards_in_view_are_in_the_page(many, open_gallery, page):
