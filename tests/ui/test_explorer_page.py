@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import threading
 
 import pyarrow as pa
 import pytest
@@ -11,6 +13,7 @@ from playwright.sync_api import expect
 from lightmeter.tables import Dataset
 from lightmeter.tables.arrow.schema import schema
 from lightmeter.ui.gallery.explorer import ExplorerView
+from lightmeter.ui.gallery.gallery import Gallery
 from lightmeter.ui.web.web_server import WebView
 from tests.tables.replace_table import replace_table, replace_tables
 from tests.ui.kernels import wait_until
@@ -57,6 +60,35 @@ def test_facets_filter_and_follow_each_other(run, open_gallery, page):
     expect(position(page)).to_have_text("1 of 5 items")
     page.get_by_role("button", name="Clear filters").click()
     expect(names(page)).to_have_count(5)
+
+
+def test_choices_during_a_search_are_kept(run, open_gallery, page, monkeypatch):
+    """Values chosen while an earlier choice is still being searched add up, and stay ticked when its result comes."""
+    gate, searches, show = threading.Semaphore(1), [], Gallery.show
+
+    def show_later(gallery, *filters_and_sort):
+        searches.append(filters_and_sort)
+        gate.acquire()
+        return show(gallery, *filters_and_sort)
+
+    monkeypatch.setattr(Gallery, "show", show_later)
+    view = open_gallery(run)
+    tags = page.get_by_role("group", name="Tags")
+    try:
+        tags.get_by_label(re.compile("^cat,")).check()
+        wait_until(lambda: len(searches) == 2, "the first choice is not searched")
+        tags.get_by_label(re.compile("^coffee,")).check()
+        wait_until(lambda: view.filters["tags"] == ["cat", "coffee"], "a tag is lost")
+        gate.release()
+        expect(position(page)).to_have_text("2 of 5 items")
+        expect(tags.get_by_label(re.compile("^coffee,"))).to_be_checked()
+        page.get_by_label(re.compile("^ok,")).check()
+        page.get_by_label(re.compile("^image,")).check()
+        chosen = {"tags": ["cat", "coffee"], "values": {"status": ["ok"], "kind": ["image"]}}
+        wait_until(lambda: view.filters == chosen, "a value is lost")
+    finally:
+        gate.release(100)
+    expect(names(page)).to_have_text(["chelsea.jpg", "coffee.jpg"])
 
 
 def test_tags_are_found_by_a_part(run, open_gallery, page):
@@ -233,18 +265,32 @@ def test_unsafe_pictures_are_blurred_until_asked(run, tmp_path, open_gallery, pa
     assert picture.evaluate("image => Math.max(image.naturalWidth, image.naturalHeight)") > 8
 
 
-@pytest.fixture
-def many(run, tmp_path):
-    """A run folder whose tables have 200,000 items."""
-    shutil.copy(run.folder / "journal.sqlite", tmp_path)
-    assets = schema("assets")
-    numbers = range(200_000)
-    with replace_tables(Dataset(tmp_path), {"assets": assets}, {}) as writers:
-        ids = [f"i{number}" for number in numbers]
+def write_items(run, folder, ids):
+    """Make a folder with a run whose tables have these items."""
+    shutil.copy(run.folder / "journal.sqlite", folder)
+    with replace_tables(Dataset(folder), {"assets": schema("assets")}, {}) as writers:
         writers["assets"].write(
             pa.table({"item_id": ids, "url": [f"{item}.jpg" for item in ids], "status": ["ok"] * len(ids)})
         )
-    return tmp_path
+    return folder
+
+
+@pytest.fixture
+def many(run, tmp_path):
+    """A run folder whose tables have 200,000 items."""
+    return write_items(run, tmp_path, [f"i{number}" for number in range(200_000)])
+
+
+def test_selection_that_is_too_large_is_refused(run, tmp_path, open_gallery, page):
+    """A selection whose ids are too long for one message says so, and the gallery stays connected and selects less."""
+    view = open_gallery(write_items(run, tmp_path, [f"{number:060}" for number in range(80_000)]))
+    expect(position(page)).to_have_text("80,000 items")
+    page.get_by_role("button", name="Select all shown").click()
+    expect(page.get_by_text("80,000 items are too many to select at a time.")).to_be_visible()
+    page.locator(".lm-check input").first.check()
+    expect(page.get_by_text("1 item selected")).to_be_visible()
+    expect(page.get_by_text("too many to select")).to_have_count(0)
+    wait_until(lambda: view.selection == [f"{0:060}"], "the connection is lost")
 
 
 def test_only_cards_in_view_are_in_the_page(many, open_gallery, page):

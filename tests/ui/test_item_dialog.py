@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from playwright.sync_api import Page, expect
 
 import lightmeter as lm
 from lightmeter.cli.commands.demo import serve_folder
+from lightmeter.facts.columns import KEY_COLUMNS
+from lightmeter.tables import Dataset
+from lightmeter.tables.arrow.schema import field_of
 from lightmeter.ui.web import web_server
 from lightmeter.ui.web.web_server import WebView
+from tests.tables.replace_table import replace_table
 from tests.ui.conftest import DATA
 from tests.ui.item_runs import (
     LOGO,
@@ -196,6 +202,27 @@ def test_duplicate_links_to_its_original(open_item, placed, page):
     page.evaluate("window.closeItem()")
     expect(page.get_by_role("dialog")).to_have_count(0)
     expect(page.locator("#log")).to_have_text("")
+
+
+def test_values_of_the_user_keep_their_digits(open_item, tmp_path, page, monkeypatch):
+    """Own columns, also one named as a column of a table, and answers to a question are shown with all their digits."""
+    monkeypatch.setenv("LIGHTMETER_API_KEY", "any")
+    write_media(tmp_path)
+    own = {"lat": 52.520008, "price": 1249.99, "post": 1212092628029698048, "severity": "minor", "duplicate_url": "u"}
+    manifest = tmp_path / "manifest.jsonl"
+    manifest.write_text(json.dumps({"id": "naked", "path": str(tmp_path / "naked.jpg"), **own}), encoding="utf-8")
+    run_against_placing_service(manifest, tmp_path / "out")
+    answers = pa.schema([*map(field_of, KEY_COLUMNS), ("price", pa.float64()), ("plates", pa.list_(pa.int64()))])
+    with replace_table(Dataset(tmp_path / "out"), "answers_shop", answers) as part:
+        part.write(pa.table({"item_id": ["naked"], "price": [1249.99], "plates": [[2**53 + 1]]}))
+    open_item(tmp_path / "out", ["naked"])
+    rows = page.get_by_role("table", name="Columns of the manifest").locator("tr")
+    expect(rows).to_have_text([f"{name.replace('_', ' ')}{value}" for name, value in own.items()])
+    cells = page.get_by_role("table", name="Answers: shop").locator("tbody td")
+    expect(cells).to_have_text(["1249.99", '["9007199254740993"]'])
+    page.get_by_text("Facts", exact=True).click()
+    expect(page.get_by_role("table", name="Facts")).to_contain_text("highest NSFW severity0.97")
+    expect(page.get_by_text("Blurred: it is likely NSFW.")).to_be_visible()
 
 
 def test_item_that_does_not_exist(open_item, placed, page, serve_views):

@@ -295,6 +295,23 @@ def test_page_keeps_its_filters_when_the_server_restarts(monkeypatch, page):
         loop.close()
 
 
+def test_page_does_not_send_what_is_too_long(monkeypatch, serve_views, page):
+    """A value above the limit of a message is refused with a sentence; the connection and a reload serve on."""
+    monkeypatch.setattr(web_server, "module_source", lambda _: FIELD)
+    models: list[Echo] = []
+    page.goto(serve_views({"run": WebView("Echo", lambda: models.append(Echo()) or models[-1])}))
+    field, connection = page.get_by_label("Text"), page.locator("#connection")
+    change = "(field, size) => { field.value = 'x'.repeat(size); field.dispatchEvent(new Event('change')); }"
+    field.evaluate(change, web_server.MAX_MESSAGE_BYTES)
+    expect(connection).to_have_text("The last change is too long to be sent. It has no effect.")
+    page.reload()
+    expect(field).to_have_value("")
+    field.evaluate(change, web_server.MAX_MESSAGE_BYTES // 2)
+    wait_until(lambda: len(models[-1].text) == web_server.MAX_MESSAGE_BYTES // 2, "the text is not sent")
+    expect(connection).to_have_text("")
+    assert len(models) == 2
+
+
 def test_page_shows_why_a_view_fails_and_opens_it_later(monkeypatch, serve_views, page):
     """The page shows the error of a view with its hint, and the view as soon as it can be created."""
     monkeypatch.setattr(web_server, "module_source", lambda _: FIELD)

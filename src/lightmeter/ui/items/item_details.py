@@ -51,9 +51,9 @@ _PLACE_COLUMNS: Final = frozenset({"left", "top", "width", "height", "polygon"})
 _ANY_FRAME: Final = ("errors", "prechecks")
 """Tables whose rows are about the whole item. The details of every frame show them."""
 
-_ITEM: Final = """
-SELECT *, (SELECT max(severity) FROM nsfw WHERE item_id = $item) AS severity FROM assets WHERE item_id = $item
-"""
+_ITEM: Final = "FROM assets WHERE item_id = ?"
+_SEVERITY: Final = "SELECT max(severity) AS highest FROM nsfw WHERE item_id = ?"
+_URL: Final = "SELECT url FROM assets WHERE item_id = ?"
 
 _FRAMES: Final = " UNION ".join(
     f"SELECT frame FROM {table} WHERE item_id = $item AND frame IS NOT NULL"  # noqa: S608 (constant names)
@@ -70,9 +70,12 @@ _FACTS: Final[Sequence[tuple[str, str]]] = (
     *(("content_sha256", "SHA-256"), ("perceptual_hash", "perceptual hash")),
     *(("duplicate_distance", "differing bits of the perceptual hash"), ("features", "features asked for")),
     *(("backends", "back ends asked for"), ("credits", "credits"), ("request_id", "request")),
-    *(("answered_at", "answered"), ("severity", "highest NSFW severity"), ("run_id", "run")),
+    *(("answered_at", "answered"), ("run_id", "run")),
 )
 """Pairs of a column of the table `assets` and its label, in the order in which the details list them."""
+
+_LARGEST_EXACT: Final = 2**53 - 1
+"""The largest integer up to which a number of JavaScript is exact."""
 
 
 def read_thumbnail_sources(folder: Path, item_ids: Sequence[str]) -> dict[str, ThumbnailSource]:
@@ -166,6 +169,8 @@ def read_details(folder: Path, item_id: str, frame: int | None = None) -> dict[s
         sent = sent_frames(db, item_id)
     with QuerySession(folder) as session:
         item = _item(session, item_id)
+        severity: float | None = session.ask(_SEVERITY, [item_id]).to_pylist()[0]["highest"]
+        duplicate_of = _duplicate_of(session, item)
         tables = _read_tables(session, folder, item_id, frame)
         answered: list[Row] = session.ask(_FRAMES, {"item": item_id}).to_pylist()
         request_id = next((one.request_id for one in sent if one.frame == frame), None) or item["request_id"]
@@ -177,14 +182,14 @@ def read_details(folder: Path, item_id: str, frame: int | None = None) -> dict[s
         "name": short_name(item["url"]),
         "href": item["url"] if item["url"].lower().startswith(("http://", "https://")) else None,
         "path": path,
-        "blurred": (item["severity"] or 0.0) >= REVIEW_FROM,
+        "blurred": (severity or 0.0) >= REVIEW_FROM,
         "size": _coordinate_size(item, is_scaled=bool(sent) or (options.upload == "always" and path is None)),
         "frame": frame,
         "frames": frames[:MAX_FRAMES],
         "more_frames": max(0, len(frames) - MAX_FRAMES),
-        "facts": [[label, _cell(item[column])] for column, label in _FACTS if item[column] not in (None, [])],
+        "facts": _facts(item, severity),
         "own_columns": _own_columns(item),
-        "duplicate_of": item["duplicate_of"] and {"item_id": item["duplicate_of"], "url": item["duplicate_url"]},
+        "duplicate_of": duplicate_of,
         "requests": [_request(row) for row in requests],
         "tags": compare_tags(tables["tags"]["rows"]),
         "boxes": boxes({name: tables[name]["rows"] for name in BOX_KINDS}) if has_boxes else [],
@@ -240,18 +245,19 @@ def boxes(tables: Mapping[str, Iterable[Row]]) -> list[dict[str, Any]]:
 
 
 def _item(session: QuerySession, item_id: str) -> Row:
-    """Return an item's row of the table `assets`, with two additional columns.
-
-    `severity` is the item's highest NSFW severity, or None without a rating. `duplicate_url` is the URL of the earlier
-    item of which the item is a duplicate, or None if it is no duplicate.
-    """
-    rows: list[Row] = session.ask(_ITEM, {"item": item_id}).to_pylist()
+    """Return an item's row of the table `assets`."""
+    rows: list[Row] = session.ask(_ITEM, [item_id]).to_pylist()
     if not rows:
         raise _no_such_item(item_id)
-    found: list[Row] = []
-    if rows[0]["duplicate_of"] is not None:
-        found = session.ask("SELECT url FROM assets WHERE item_id = ?", [rows[0]["duplicate_of"]]).to_pylist()
-    return rows[0] | {"duplicate_url": found[0]["url"] if found else None}
+    return rows[0]
+
+
+def _duplicate_of(session: QuerySession, item: Row) -> dict[str, Any] | None:
+    """Return `item_id` and `url` of the earlier item of which an item is a duplicate; None if it is no duplicate."""
+    if item["duplicate_of"] is None:
+        return None
+    found: list[Row] = session.ask(_URL, [item["duplicate_of"]]).to_pylist()
+    return {"item_id": item["duplicate_of"], "url": found[0]["url"] if found else None}
 
 
 def _no_such_item(item_id: str) -> UsageError:
@@ -276,7 +282,7 @@ def _read_tables(session: QuerySession, folder: Path, item_id: str, frame: int |
         query = f'SELECT {columns} FROM "{table}" WHERE item_id = $item {of_frame} LIMIT {MAX_ROWS + 1}'  # noqa: S608 (constant names)
         parameters = {"item": item_id} | ({"frame": frame} if of_frame else {})
         rows: list[Row] = session.ask(query, parameters).to_pylist()
-        found[table] = {"rows": rows[:MAX_ROWS], "more": len(rows) > MAX_ROWS}
+        found[table] = {"rows": [_exact(row) for row in rows[:MAX_ROWS]], "more": len(rows) > MAX_ROWS}
     return found
 
 
@@ -315,9 +321,14 @@ def _coordinate_size(item: Row, *, is_scaled: bool) -> list[float] | None:
     return [width * factor, height * factor]
 
 
+def _facts(item: Row, severity: float | None) -> list[list[Any]]:
+    facts = [[label, _cell(item[column])] for column, label in _FACTS if item[column] not in (None, [])]
+    return [*facts, *([] if severity is None else [["highest NSFW severity", severity]])]
+
+
 def _own_columns(item: Row) -> list[list[Any]]:
-    ours = {*schema("assets").names, "severity", "duplicate_url"}
-    return [[name, _cell(value)] for name, value in item.items() if name not in ours and value is not None]
+    ours = set(schema("assets").names)
+    return [[name, _exact(_cell(value))] for name, value in item.items() if name not in ours and value is not None]
 
 
 def _request(row: Row) -> dict[str, Any]:
@@ -333,6 +344,15 @@ def _cell(value: Any) -> Any:
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M:%S}{' UTC' if value.tzinfo else ''}"
     return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _exact(value: Any) -> Any:
+    """Return a value with texts in place of the integers that JavaScript would round."""
+    if isinstance(value, int):
+        return value if abs(value) <= _LARGEST_EXACT else str(value)
+    if isinstance(value, dict):
+        return {name: _exact(part) for name, part in value.items()}
+    return [_exact(part) for part in value] if isinstance(value, list) else value
 
 
 def _without_places(table: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ const SORT_LABELS = {
 };
 const MAX_THUMBNAILS = 2000;
 const MAX_SELECTED = 100_000;
+const MAX_SELECTION_BYTES = 3 * 1024 * 1024; // less than a message may have: page.js sends the filters with it
 
 /** Create the thumbnails of cards: `show(element, card)` puts a picture, or the reason why there is none, into it. */
 function thumbnailCache(connection) {
@@ -132,10 +133,14 @@ function render({ model, el }) {
   const setFilters = (changes) => connection.set("filters", { ...connection.get("filters"), ...changes });
   const position = h("div", { class: "lm-position", role: "status" });
   const problem = h("div", { class: "lm-message lm-error", role: "alert", hidden: true });
+  const tooMany = h("div", { class: "lm-message lm-error", role: "alert", hidden: true });
   const blurred = h("input", { type: "checkbox", onchange: () => thumbnails.showBlurred(blurred.checked) });
   const clear = h("button", { type: "button", class: "lm-small", onclick: clearFilters }, "Clear filters");
   const selected = h("span", { class: "lm-group" });
-  const facets = facetPanel({ change: setFilters, findTags: (text) => connection.call("find_tags", { text }) });
+  const facets = facetPanel({
+    change: setFilters, current: () => connection.get("filters") ?? {},
+    findTags: (text) => connection.call("find_tags", { text }),
+  });
   const sort = sortFields(connection, (value) => connection.set("sort", value));
   let result = null;
   let selection = new Set();
@@ -191,6 +196,14 @@ function render({ model, el }) {
     showItemDetails(connection, root, card.item_id, { onNext: move(1), onPrevious: move(-1), onClose: () => grid.moveTo(at) });
   }
 
+  function setSelection(ids) {
+    const isTooLarge = new TextEncoder().encode(JSON.stringify(ids)).length > MAX_SELECTION_BYTES;
+    tooMany.hidden = !isTooLarge;
+    tooMany.textContent = isTooLarge ? `${plural(ids.length, "item")} are too many to select at a time. Use a filter instead.` : "";
+    if (isTooLarge) showSelection();
+    else connection.set("selection", ids);
+  }
+
   async function select(index, { shiftKey = false, from, isOn }) {
     const card = grid.cardAt(index);
     if (!card) return;
@@ -204,12 +217,12 @@ function render({ model, el }) {
     } else anchor = index;
     const chosen = new Set(connection.get("selection"));
     for (const id of ids) value ? chosen.add(id) : chosen.delete(id);
-    connection.set("selection", [...chosen]);
+    setSelection([...chosen]);
   }
 
   async function selectAll() {
     const ids = await connection.call("item_range", { first: 0, last: result.items - 1 }).catch(() => null);
-    if (ids) connection.set("selection", ids);
+    if (ids) setSelection(ids);
   }
 
   function showSelection() {
@@ -221,7 +234,7 @@ function render({ model, el }) {
     }
     const button = (text, action, key) => h("button", { type: "button", class: "lm-small", "data-key": key, onclick: action }, text);
     replaceKeepingFocus(selected,
-      ...(selection.size ? [h("span", {}, `${plural(selection.size, "item")} selected`), button("Clear selection", () => connection.set("selection", []), "none")] : []),
+      ...(selection.size ? [h("span", {}, `${plural(selection.size, "item")} selected`), button("Clear selection", () => setSelection([]), "none")] : []),
       ...(result?.items && result.items <= MAX_SELECTED ? [button("Select all shown", selectAll, "all")] : []));
   }
 
@@ -239,7 +252,7 @@ function render({ model, el }) {
 
   const keys = h("p", { class: "lm-note lm-keys" });
   const panel = h("details", { class: "lm-side" }, h("summary", {}, "Filters"), facets.element);
-  const root = h("div", { class: "lightmeter lm-explorer" }, errorLine(connection), problem,
+  const root = h("div", { class: "lightmeter lm-explorer" }, errorLine(connection), problem, tooMany,
     h("div", { class: "lm-toolbar" }, position, clear, sort.element,
       h("label", { class: "lm-group" }, blurred, "Show blurred pictures"), viewFields(connection), selected),
     h("div", { class: "lm-body" }, panel, grid.element),
@@ -258,6 +271,7 @@ function render({ model, el }) {
     if (!value?.version) return;
     result = value;
     anchor = 0;
+    tooMany.hidden = true;
     clear.hidden = !Object.values(result.filters).some((filter) =>
       Array.isArray(filter) ? filter.length : filter && (filter.color || filter.item_id || Object.values(filter).some((one) => one?.length)));
     keys.textContent = "Arrow keys move, Enter shows the details, Space selects, Shift selects a range"

@@ -13,8 +13,12 @@ function replaceKeepingFocus(element, ...children) {
   [...element.querySelectorAll("[data-key]")].find((found) => found.dataset.key === key)?.focus();
 }
 
-/** Create the panel of facets. `change(changes)` sets filters; `findTags(text)` is a promise of tags with counts. */
-function facetPanel({ change, findTags }) {
+/**
+ * Create the panel of facets. `change(changes)` sets filters; `findTags(text)` is a promise of tags with counts.
+ *
+ * `current()` returns the filters that were set last. The filters of a result may be older, while a search is going on.
+ */
+function facetPanel({ change, current, findTags }) {
   const id = `lm-facets-${facetIds++}`;
   const tags = h("div", { class: "lm-values" });
   const lists = h("div", {});
@@ -40,7 +44,8 @@ function facetPanel({ change, findTags }) {
     replaceKeepingFocus(tags, ...listed.map((row) => valueRow("tag", row, chosen("tags"), setTags)));
   };
   search.addEventListener("input", debounce(runSearch, 150));
-  const chosen = (name) => result.filters[name] ?? [];
+  const chosen = (name) => current()[name] ?? [];
+  const chosenOf = (column) => current().values?.[column] ?? [];
   const toggled = (values, value, isOn) => [...values.filter((other) => other !== value), ...(isOn ? [value] : [])];
   const setTags = (value, isOn) => change({ tags: toggled(chosen("tags"), value, isOn) });
 
@@ -64,15 +69,14 @@ function facetPanel({ change, findTags }) {
     const { facets, filters } = result;
     runSearch();
     const columns = Object.entries(facets.columns).map(([name, rows]) => {
-      const values = filters.values?.[name] ?? [];
-      const set = (value, isOn) => change({ values: { ...filters.values, [name]: toggled(values, value, isOn) } });
-      return facet(COLUMN_LABELS[name] ?? name, rows.map((row) => valueRow(name, row, values, set)));
+      const set = (value, isOn) => change({ values: { ...current().values, [name]: toggled(chosenOf(name), value, isOn) } });
+      return facet(COLUMN_LABELS[name] ?? name, rows.map((row) => valueRow(name, row, chosenOf(name), set)));
     });
     const setSource = (value, isOn) => change({ sources: toggled(chosen("sources"), value, isOn) });
     const sources = facets.sources.length
       ? [facet("Back end", facets.sources.map((row) => valueRow("source", row, chosen("sources"), setSource)))] : [];
     replaceKeepingFocus(lists, ...columns.slice(0, 2), ...sources, ...columns.slice(2));
-    brush.show(facets.severity, filters.severity);
+    brush.show(facets.severity, current().severity);
     color.show(filters.color);
   }
 

@@ -381,28 +381,30 @@ const showItemDetails = (() => {
     const { tables } = details;
     const parts = [];
     const add = (title, isOpen, ...content) => parts.push(h("details", { open: isOpen }, h("summary", {}, title), ...content));
-    const addRows = (name, title, isOpen = true) => {
-      if (tables[name]) add(`${title} (${countText(tables[name])})`, isOpen, rowTable(title, tables[name]));
+    const addRows = (name, title, isOpen = true, toText = cell) => {
+      if (tables[name]) add(`${title} (${countText(tables[name])})`, isOpen, rowTable(title, tables[name], toText));
     };
     if (tables.tags) add(`Tags by back end (${details.tags.rows.length})`, true, tagTable(details.tags));
     addRows("nsfw", "NSFW by back end");
-    if (tables.colors) add("Colors", true, ...palettes(tables.colors), h("details", {}, h("summary", {}, "Values"), rowTable("Colors", tables.colors)));
+    if (tables.colors) add("Colors", true, ...palettes(tables.colors), h("details", {}, h("summary", {}, "Values"), rowTable("Colors", tables.colors, cell)));
     addRows("descriptions", "Descriptions");
     addRows("faces", "Faces");
     addRows("texts", "Texts");
     addRows("brands", "Brands");
-    for (const name of Object.keys(tables).filter((name) => name.startsWith("answers_"))) addRows(name, `Answers: ${name.slice(8)}`);
+    for (const name of Object.keys(tables).filter((name) => name.startsWith("answers_"))) addRows(name, `Answers: ${name.slice(8)}`, true, exactCell);
     addRows("errors", "Errors of back ends");
     addRows("prechecks", "Pre-check findings", tables.prechecks?.rows.some((row) => row.severity !== "info"));
     if (!parts.length) parts.push(h("p", { class: "lm-note" }, "The tables have no results about it."));
     for (const request of details.requests) add("Request", false, pairTable("Request", Object.entries(request).filter(([, value]) => value !== null)));
-    if (details.own_columns.length) add("Columns of the manifest", true, pairTable("Columns of the manifest", details.own_columns));
+    if (details.own_columns.length) add("Columns of the manifest", true, pairTable("Columns of the manifest", details.own_columns, exactCell));
     add("Facts", false, pairTable("Facts", details.facts));
     return parts;
   }
 
   const countText = ({ rows, more }) => (more ? `first ${rows.length}` : String(rows.length));
-  const number = (value) => (Number.isInteger(value) ? value.toLocaleString("en-US") : String(Number(value.toPrecision(3))));
+  // Three digits are enough for a score; the whole part of a greater number is never rounded.
+  const number = (value) => (Number.isInteger(value) || Math.abs(value) >= 100
+    ? value.toLocaleString("en-US", { maximumFractionDigits: 1 }) : String(Number(value.toPrecision(3))));
 
   function cell(value) {
     if (value === null || value === undefined) return "-";
@@ -413,20 +415,23 @@ const showItemDetails = (() => {
     return typeof value === "object" ? JSON.stringify(value) : String(value);
   }
 
+  /** Return a value of the user's own, such as a coordinate or an id, with all its digits. */
+  const exactCell = (value) => (typeof value === "number" ? String(value) : cell(value));
+
   const isNumberColumn = (rows, name) => rows.some((row) => typeof row[name] === "number");
 
-  function rowTable(title, { rows }) {
+  function rowTable(title, { rows }, toText) {
     const names = Object.keys(rows[0]).filter((name) => rows.some((row) => row[name] !== null));
     const css = (name) => (isNumberColumn(rows, name) ? "lm-number" : null);
-    const shown = (name, value) => [name === "hex" && swatch(value), name === "severity" && typeof value === "number" && bar(value), cell(value)];
+    const shown = (name, value) => [name === "hex" && swatch(value), name === "severity" && typeof value === "number" && bar(value), toText(value)];
     return h("div", { class: "lm-item-scroll" }, h("table", { class: "lm-table", "aria-label": title },
       h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col", class: css(name) }, words(name))))),
       h("tbody", {}, rows.map((row) => h("tr", {}, names.map((name) => h("td", { class: css(name) }, shown(name, row[name]))))))));
   }
 
-  function pairTable(title, pairs) {
+  function pairTable(title, pairs, toText = cell) {
     return h("table", { class: "lm-table lm-item-pairs", "aria-label": title },
-      h("tbody", {}, pairs.map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, words(name)), h("td", {}, cell(value))))));
+      h("tbody", {}, pairs.map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, words(name)), h("td", {}, toText(value))))));
   }
 
   function bar(share) {

@@ -3,6 +3,8 @@
 const token = new URLSearchParams(location.search).get("token") ?? "";
 const RETRY_MS = 1000;
 const VIEW_FAILED = 4000; // web_server.py closes with this code if it cannot create the view
+const MAX_MESSAGE_BYTES = 4 * 1024 * 1024; // web_server.py ends the connection at a longer message
+const TOO_LONG = "The last change is too long to be sent. It has no effect.";
 const NOT_CONNECTED = "Not connected. Is `lightmeter ui` still running?";
 
 const NOT_KEPT = ["consent"]; // a reload does not agree to a price
@@ -11,10 +13,13 @@ const NOT_KEPT = ["consent"]; // a reload does not agree to a price
 const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(token));
 const runKey = [...new Uint8Array(digest)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 
+const isTooLong = (text) => new TextEncoder().encode(text).length > MAX_MESSAGE_BYTES;
+
 /** Return what this tab had set in a view before the page was loaded again. */
 function readWritten(view) {
   try {
-    return JSON.parse(sessionStorage.getItem(`${runKey} ${view}`)) ?? {};
+    const written = JSON.parse(sessionStorage.getItem(`${runKey} ${view}`)) ?? {};
+    return isTooLong(JSON.stringify({ state: written })) ? {} : written;
   } catch {
     return {};
   }
@@ -121,8 +126,14 @@ class WebModel {
 
   #send(message) {
     const text = JSON.stringify(message);
-    if (this.#socket.readyState === WebSocket.OPEN) this.#socket.send(text);
-    else this.#unsent.push(text);
+    const { id } = message.custom ?? {};
+    if (isTooLong(text)) {
+      this.onState(TOO_LONG);
+      if (id !== undefined) this.#receive({ custom: { id, error: { message: TOO_LONG, hint: "" } } });
+    } else if (this.#socket.readyState === WebSocket.OPEN) {
+      this.onState("");
+      this.#socket.send(text);
+    } else this.#unsent.push(text);
   }
 
   get(name) {
@@ -142,10 +153,15 @@ class WebModel {
     if (this.#socket.readyState === WebSocket.OPEN) this.#send({ state });
   }
 
-  /** Remember values for the next view-model: after a lost connection, and after the page is loaded again. */
+  /**
+   * Remember values for the next view-model: after a lost connection, and after the page is loaded again.
+   *
+   * Forget those that would make the message to it too long.
+   */
   #keep(values) {
     if (!Object.keys(values).length) return;
     Object.assign(this.#written, values);
+    if (isTooLong(JSON.stringify({ state: this.#written }))) for (const name of Object.keys(values)) delete this.#written[name];
     keepWritten(this.view, this.#written);
   }
 
