@@ -161,6 +161,24 @@ def test_a_compressed_tar_is_refused_with_a_way_out(tmp_path, name):
     assert "Unpack" in raised.value.hint
 
 
+async def test_keys_that_begin_anew_in_each_tar_lose_no_row(tmp_path, charges_at_once):
+    """A sample whose key an earlier tar has is sent too; its id is its place in the tars, and others keep their key."""
+    pictures = sorted((DATA / "media").glob("*.jpg"))[:6]
+    for shard in range(3):
+        members = {f"{n}.jpg": path.read_bytes() for n, path in enumerate(pictures[2 * shard :][:2])}
+        make_tar(tmp_path / "shards" / f"{shard}.tar", members)
+    make_tar(tmp_path / "shards" / "3.tar", {**sample("0/unique", pictures[6 - 1].read_bytes()), "1.json": b"{}"})
+    for options in ({}, {"id_column": "id"}):
+        plan = await lm.plan(tmp_path / "shards", features=["colors"], backends=["palette"], budget=50, **options)
+        run = await lm.run(plan, tmp_path / f"out{len(options)}")
+        rows = run.table("assets").to_pylist()
+        assert [(row["item_id"], row["status"]) for row in rows] == [
+            *(("0", "ok"), ("1", "ok"), ("1.tar/0.jpg", "ok"), ("1.tar/1.jpg", "ok"), ("2.tar/0.jpg", "ok")),
+            *(("2.tar/1.jpg", "ok"), ("0/unique", "duplicate"), ("1#7", "skipped")),
+        ]
+        assert rows[-1]["reason"] == "bad_row"
+
+
 async def test_a_run_sends_the_bytes_of_the_members_and_goes_on_after_a_stop(tmp_path, charges_at_once):
     """Files in tars are sent as uploads under their names, once each, also after the budget stopped the run."""
     pictures = sorted((DATA / "media").glob("*.jpg"))[:3]

@@ -23,14 +23,16 @@ class Item:
 
     Attributes:
         seq: Position in the manifest, from 0; blank lines and comments are not counted.
-        item_id: The row's own `id` as text; if it has none, `stable_id` of its canonical URL or path. Then rows with
-            the same URL have the same `item_id`; the planner makes the ids unique later.
+        item_id: The row's own `id` as text, or the key of a sample in a tar; if it has none, `stable_id` of its
+            canonical URL or path. Then rows with the same URL have the same `item_id`; the planner makes the ids unique
+            later.
         url: URL or path as written in the manifest, without surrounding white space.
         path: Absolute path of a local file, or `TarMember.path` of a file in a tar; None for a URL.
         kind: `image` or `video`, if the row's column `kind` says so; else None.
         extra: Column → cell, unchanged, for all columns but those of the URL, path, id and kind.
         problem: Why this row cannot be analyzed, as a sentence; None if it can.
-        has_own_id: Whether `item_id` is the row's own `id` from the manifest.
+        has_own_id: Whether `item_id` is the row's own `id` from the manifest. The key of a sample in a tar does not
+            count as such, because other tars may have samples with the same key.
     """
 
     seq: int

@@ -144,6 +144,7 @@ def make_item(seq: int, row: RawRow, folder: Path | None, options: ReadOptions) 
     kind, kind_problem = _kind(row.cells.get(roles.kind) if roles.kind else None)
     id_cell = row.cells.get(roles.item_id) if roles.item_id else None
     own_id = "" if id_cell is None else str(id_cell).strip()
+    is_sample_key = row.stored_path is not None and roles.item_id == "id"
     return Item(
         seq=seq,
         item_id=own_id or stable_id(identity or f"row {seq}"),
@@ -152,7 +153,7 @@ def make_item(seq: int, row: RawRow, folder: Path | None, options: ReadOptions) 
         kind=kind,
         extra={name: row.cells[name] for name in roles.extra},
         problem=row.problem or problem or kind_problem,
-        has_own_id=bool(own_id),
+        has_own_id=bool(own_id) and not is_sample_key,
     )
 
 

@@ -10,6 +10,7 @@ import orjson
 
 from lightmeter import sqlite
 from lightmeter.journal.frame_rows import FIRST_FRAME_SEQ, HAS_FRAMES, IS_ROW, ROW_OF, frame_seq
+from lightmeter.manifest.tar_members import TarMember
 from lightmeter.media.video.sampling import WHOLE_SECONDS_SQL
 
 
@@ -212,9 +213,13 @@ def _frame_row(video: PlannedRow, frame: PlannedFrame) -> PlannedRow:
 
 
 def _with_own_id(db: sqlite.Connection, row: PlannedRow) -> PlannedRow:
-    """Return `row`. An id that an earlier row has is replaced; if the manifest gave it, a pending row is `skipped`."""
+    """Return `row`. An id that an earlier row has is replaced; if the manifest gave it, a pending row is `skipped`.
+
+    The key of a sample in a tar, which other tars may have too, is replaced by the row's path, which names the tar.
+    """
     own_id = row.item_id
-    row = _with_unused_id(db, row)
+    in_tar = row.path is not None and TarMember.from_path(row.path) is not None
+    row = _with_unused_id(db, row, row.url if in_tar and not row.own_id else None)
     if row.item_id != own_id and row.own_id and row.status == "pending":
         error = f"The id {own_id!r} stands in an earlier row."
         return replace(row, status="skipped", reason="id_repeated", error=error)
@@ -233,17 +238,13 @@ def _without_near_duplicate(db: sqlite.Connection, row: PlannedRow, search: Near
         return row
     original = db.execute("SELECT item_id FROM items WHERE seq = ?", (found.seq,)).get
     return replace(
-        row,
-        status="duplicate",
-        reason="near_duplicate",
-        duplicate_of=original,
-        duplicate_distance=found.distance,
+        row, status="duplicate", reason="near_duplicate", duplicate_of=original, duplicate_distance=found.distance
     )
 
 
-def _with_unused_id(db: sqlite.Connection, row: PlannedRow) -> PlannedRow:
+def _with_unused_id(db: sqlite.Connection, row: PlannedRow, other_id: str | None = None) -> PlannedRow:
     while db.execute("SELECT 1 FROM items WHERE item_id = ?", (row.item_id,)).fetchone():
-        row = replace(row, item_id=f"{row.item_id}#{row.seq}")
+        row, other_id = replace(row, item_id=other_id or f"{row.item_id}#{row.seq}"), None
     return row
 
 
@@ -274,7 +275,6 @@ SELECT seq, item_id, url, path, identity, kind, extra, 0, status, reason, error,
        width, height, duration_s, content_sha256, duplicate_of, size_bytes, perceptual_hash, duplicate_distance
 FROM items WHERE seq BETWEEN ?1 AND ?2 OR seq BETWEEN ?3 AND ?4 ORDER BY seq
 """
-
 
 _FINDINGS: Final = """
 SELECT seq, name, severity, message, value, facts FROM findings WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq, rowid
