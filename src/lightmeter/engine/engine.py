@@ -41,7 +41,7 @@ from lightmeter.journal.commands.submissions import (
     set_retry_obstacle,
 )
 from lightmeter.journal.header import put_balance_meta
-from lightmeter.journal.queries.charges import credit_totals
+from lightmeter.journal.queries.charges import credit_totals, has_charge_since
 from lightmeter.journal.queries.items import count_sendable_rows_by_status
 from lightmeter.journal.queries.pending_rows import rows_lost_earlier
 from lightmeter.journal.queries.submissions import count_submissions_in, in_doubt_totals
@@ -338,8 +338,10 @@ def _initial_state(session: Session, started_at_s: float) -> tuple[RunState, Req
             uploads=UploadSelection(header.options.upload),
             unresolved_requests=count_submissions_in(db, State.UNCERTAIN),
         )
-        learner = learner_from_journal(db, header, MAX_RECENT_CHARGES, session.first_at_service)
-    return run_state, RequestPrices(learner, trusted=embedded, retry_milli=header.retry_per_image_milli)
+        learner = learner_from_journal(db, header, MAX_RECENT_CHARGES)
+        has_charge = has_charge_since(db, session.first_at_service)
+    retry_milli = header.retry_per_image_milli
+    return run_state, RequestPrices(learner, trusted=embedded, retry_milli=retry_milli, has_charge=has_charge)
 
 
 @asynccontextmanager

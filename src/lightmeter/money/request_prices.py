@@ -50,9 +50,7 @@ def price_key_of(kinds: Sequence[str | None]) -> str:
     return kind if kind in _KINDS else _UNKNOWN
 
 
-def learner_from_journal(
-    db: sqlite.Connection, header: RunHeader, recent: int | None = None, first: int = 0
-) -> PriceLearner:
+def learner_from_journal(db: sqlite.Connection, header: RunHeader, recent: int | None = None) -> PriceLearner:
     """Return the prices of a run's requests as learned from its charges so far.
 
     Before the first charge, the price of all requests is the planned price. For the embedded service, it is known that
@@ -62,12 +60,11 @@ def learner_from_journal(
         db: The journal of the run.
         header: The header of the run, with the planned price.
         recent: Number of the newest charges to learn from; None for all charges.
-        first: Id of the first request to learn from.
     """
     embedded = get_meta(db).get(EMBEDDED_KEY) == "1"
     roundings = (Rounding.IMAGE,) if embedded else tuple(Rounding)
     learner = PriceLearner(dict.fromkeys(_KINDS, header.price_per_image_milli), roundings)
-    for paid, low, high, *kinds in charged_frames(db, recent, first):
+    for paid, low, high, *kinds in charged_frames(db, recent):
         learner.observe(Charge(price_key_of([kind or None for kind in kinds]), FrameRange(low, high), paid))
     return learner
 
@@ -82,11 +79,14 @@ class RequestPrices:
         trusted: Whether the service is known to charge by lightmeter's price table. If so, no price has to be learned
             first.
         retry_milli: Price of a retry about one image or video frame by the price table, in thousandths of a credit.
+        has_charge: Whether the service has charged a request of the run at its present address. If not, the prices
+            learned may be those of another service.
     """
 
-    def __init__(self, learner: PriceLearner, *, trusted: bool, retry_milli: int) -> None:
+    def __init__(self, learner: PriceLearner, *, trusted: bool, retry_milli: int, has_charge: bool = True) -> None:
         self.learner = learner
         self.trusted = trusted
+        self._has_charge = has_charge
         self._retry_milli = retry_milli
         self._retries = 0
         self._max_retry_credits = 0
@@ -146,9 +146,10 @@ class RequestPrices:
     def must_learn_price(self) -> bool:
         """Whether requests must be sent one at a time, because the price is not known yet.
 
-        It is False as soon as a price is known, or after `MAX_UNPRICED_ANSWERS` answers that showed no price.
+        It is False as soon as a charge at the service's present address has shown a price, or after
+        `MAX_UNPRICED_ANSWERS` answers that showed no price.
         """
-        learned = any(self.learner.knows(kind) for kind in _KINDS)
+        learned = self._has_charge and any(self.learner.knows(kind) for kind in _KINDS)
         return not (self.trusted or learned or self.unpriced_answers >= MAX_UNPRICED_ANSWERS)
 
     @property
@@ -178,6 +179,7 @@ class RequestPrices:
         if not paid:
             self.observe_unpriced(kinds)
             return None
+        self._has_charge = True
         charge = (price_key_of(kinds), frames, paid)
         if self._charge_counts[charge] >= AGREEING_AFTER_CHANGE:  # a charge seen so often teaches nothing new
             return None

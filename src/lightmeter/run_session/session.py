@@ -49,8 +49,6 @@ _ANCHOR_KEY: Final = "clock_anchor"
 _SERVICE_KEY: Final = "service"
 """Name under which the journal stores the address of the service, and the number of the first request to it."""
 
-_OTHER_RUN: Final = "Nothing was sent. Choose another folder, or start again when that run has ended."
-
 _SPARE_CONNECTIONS: Final = 16
 """Connections for polls and balance readings, in addition to the connections for requests that cost credits."""
 
@@ -68,8 +66,8 @@ class Session:
         clock: The run's clock, which goes on evenly when the machine's clock is set.
         first_submission_id: Number of the first request of this session; earlier processes sent requests with lower
             numbers.
-        first_at_service: Number of the first request to the service's present address; earlier ones show the prices of
-            another service.
+        first_at_service: Number of the first request to the service's present address; earlier ones may show the prices
+            of another service.
         charges_final_s: Age of a request in seconds up to which it may still be charged although no answer has come.
         key_budget: The budget of the API key for all runs of this machine together; None if there is none.
         state_dir: Folder where processes of this machine share the rate limit of an API key; None if they share none.
@@ -218,12 +216,20 @@ async def store_options(out: Path, options: Options, settings: Settings) -> None
             way round.
     """
     with Journal(out) as journal:
-        _check_service_of_run(out, options, settings)
+        _check_run(out, settings, options)
         await journal.write(put_meta({"options": options.model_dump_json()}))
 
 
-def _check_service_of_run(out: Path, options: Options, settings: Settings) -> None:
-    check_service(f"The run in {out}", options, settings, embedded=read_run_header(out).embedded)
+def _check_run(out: Path, settings: Settings, options: Options | None, run_id: str | None = None) -> None:
+    """Raise an error if the run in `out` is not `run_id`, or if it would change to another kind of service.
+
+    `options` are the new options of the run; None means no change. The id is not checked if `run_id` is None.
+    """
+    header = read_run_header(out)
+    if run_id not in {None, header.run_id}:
+        hint = "Nothing was sent. Choose another folder, or start again when that run has ended."
+        raise JournalLocked(f"Another process has started another run in {out}.", hint=hint)
+    check_service(f"The run in {out}", options or header.options, settings, embedded=header.embedded)
 
 
 def find_run_of_manifest(out: Path, source: ManifestSource, options: Options) -> RunHeader | None:
@@ -302,10 +308,7 @@ async def open_session(
     """
     _must_hold_run(out)  # before a lock file is made
     with Journal(out) as journal:
-        before = read_run_header(out)
-        if run_id not in {None, before.run_id}:
-            raise JournalLocked(f"Another process has started another run in {out}.", hint=_OTHER_RUN)
-        _check_service_of_run(out, options or before.options, settings)
+        _check_run(out, settings, options, run_id)
         machine = clock or SystemClock()
         async with AsyncExitStack() as stack:
             check = stack.enter_context(track_watermark(journal, settings.state_dir, machine, accept=accept_journal))

@@ -50,8 +50,7 @@ SELECT s.paid, sum(i.frames_low), CASE WHEN count(i.frames_high) = count(*) THEN
        min(coalesce(i.kind, '')), max(coalesce(i.kind, ''))
 FROM (
     SELECT submission_id, paid, paid > hold AS above_hold FROM submissions
-    WHERE state = 'settled' AND paid > 0 AND (said = 2 OR paid > hold) AND submission_id >= ?2
-    ORDER BY submission_id DESC LIMIT ?1
+    WHERE state = 'settled' AND paid > 0 AND (said = 2 OR paid > hold) ORDER BY submission_id DESC LIMIT ?
 ) s JOIN items i USING (submission_id)
 GROUP BY s.submission_id HAVING min(i.status = 'ok') OR s.above_hold ORDER BY s.submission_id
 """
@@ -102,7 +101,7 @@ def credit_totals(db: Connection) -> tuple[int, int]:
     return paid, held
 
 
-def charged_frames(db: Connection, recent: int | None = None, first: int = 0) -> Iterator[ChargedFrames]:
+def charged_frames(db: Connection, recent: int | None = None) -> Iterator[ChargedFrames]:
     """Yield the charge and the number of frames of each request that shows a price, oldest first.
 
     A request shows a price if its answer reports a charge above 0 and no error, and has a result for each row. Other
@@ -111,9 +110,15 @@ def charged_frames(db: Connection, recent: int | None = None, first: int = 0) ->
 
     If `recent` is not None, only the newest `recent` requests are read whose charge is above 0 and either reported
     without an error or higher than the reserved credits. Fewer are yielded if one of these lacks the result of a row,
-    or is a second request. Requests with an id below `first` are left out.
+    or is a second request.
     """
-    yield from map(ChargedFrames._make, db.execute(_CHARGED_FRAMES, (-1 if recent is None else recent, first)))
+    yield from map(ChargedFrames._make, db.execute(_CHARGED_FRAMES, (-1 if recent is None else recent,)))
+
+
+def has_charge_since(db: Connection, submission_id: int) -> bool:
+    """Return whether the answer to a request with this id, or a later one, reports a charge above 0 and no error."""
+    query = "SELECT 1 FROM submissions WHERE submission_id >= ? AND state = 'settled' AND said = 2 AND paid > 0 LIMIT 1"
+    return db.execute(query, (submission_id,)).get is not None
 
 
 def paid_frames(db: Connection) -> PaidFrames:
