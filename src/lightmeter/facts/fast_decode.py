@@ -51,7 +51,14 @@ class FastColor(msgspec.Struct, gc=False):
 
 
 class FastNsfw(msgspec.Struct, gc=False):
-    """An NSFW rating in an answer: an entry of the feature `nsfw`, with a score or a likelihood word."""
+    """An NSFW rating of an image or frame: an entry of the feature `nsfw` in an answer.
+
+    Attributes:
+        label: What the rating is about, in the back end's words, such as `adult`.
+        score: Probability from 0 to 1; None if the back end gives a likelihood.
+        likelihood: A word for the probability, such as `VERY_LIKELY`; None if the back end gives a score.
+        source: The back end that gave the rating.
+    """
 
     label: str | None = None
     score: float | None = None
@@ -99,7 +106,10 @@ class _Scored(msgspec.Struct, gc=False):
 
 
 class FastText(_Scored, gc=False):
-    """A text found in an image: an entry of the feature `texts` in an answer, with the types of the wire contract."""
+    """A text found in an image: an entry of the feature `texts` in an answer, with the types of the wire contract.
+
+    `is_full_text` is true if the entry joins all texts of the image, and false if it is one of them, such as a word.
+    """
 
     text: str | None = None
     is_full_text: bool | None = None

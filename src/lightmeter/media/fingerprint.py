@@ -99,7 +99,10 @@ def _channels(content: bytes) -> tuple[Floats, Floats]:
 
 
 def _normalize(lumas: Floats) -> Floats:
-    """Scale 24 x 24 grids of brightness to mean 0 and norm 1, so that the dot product of two is their correlation."""
+    """Scale each grid in `lumas` (... x 24 x 24) to mean 0 and norm 1; a uniform grid becomes zeros.
+
+    Then the sum of the products of two grids' cells is the correlation of the grids.
+    """
     centered: Floats = lumas - lumas.mean(axis=(-2, -1), keepdims=True)
     centered /= np.maximum(np.sqrt((centered**2).sum(axis=(-2, -1), keepdims=True)), 1e-6)
     return centered

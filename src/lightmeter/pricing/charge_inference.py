@@ -234,7 +234,9 @@ def _prove_nothing(
 def _judge(window: BalanceWindow, segments: list[_Segment], expected: int, *, sole_spender: bool) -> Reconciliation:
     """Return what balances prove about requests without an answer, assuming that no credits were added to the account.
 
-    The caller, `reconcile`, has made sure that the balances do not refute this: `missing` is 0 or more in each segment.
+    The result says of each such request whether it was charged, was not charged, or may have been. A segment's field
+    `missing` is how far the balance fell in it, less the known charges. The caller, `reconcile`, has made sure that
+    this is 0 or more in each segment; a negative number would show that credits were added.
 
     Args:
         window: The balances and the requests between them.

@@ -170,13 +170,17 @@ class PriceLearner:
     def price(self, kind: str, frames: FrameRange) -> CreditRange:
         """Return the credits that a request of `kind` (such as `image` or `video`) with `frames` pictures can cost.
 
-        The price of one picture comes from the charges of this kind since the last price change. Until 8 of them agree,
-        it may also be as high as before the change. Without such a charge, it is the price in the table, `prior`. But
-        once charges of any kind have shown a change, it is then anything from 0 to twice the highest known price: that
-        in `prior`, or the highest that charges of this kind had shown before.
+        How the price of one picture is bounded depends on the charges observed so far. A price change, here, is a
+        charge of any kind that contradicted the charges before it.
 
-        The upper end is None if the number of pictures or the price of one has no upper bound. The price has none if
-        the charges since the last change set none, or if there are none and `prior` lacks the kind.
+        - No charge of this kind and no price change: the price in the table, `prior`.
+        - Charges of this kind since the start or the last price change: the range that fits all of them. After a
+          change, until 8 charges agree, the upper bound is at least the highest price of this kind before the change.
+        - A price change, and no charge of this kind since: from 0 to twice the highest known price, which is that in
+          `prior` or the highest that charges of this kind had shown.
+
+        The upper end is None if `frames` has no upper bound, if the charges leave the price without one (a request that
+        cost nothing may have had no pictures), or if `prior` lacks the kind and there is no charge.
         """
         bounds = [(one, self._bounds(kind, one)) for one in self.roundings]
         return _union(_priced(milli, frames, one) for one, milli in bounds)

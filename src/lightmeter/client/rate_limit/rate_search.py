@@ -88,7 +88,7 @@ class RateSearch:
         return self.accepted_rate * (1.0 if self.done else _STEPS[self._step])
 
     def on_sent(self, now: float) -> None:
-        """Count a request sent at `now`; test the next higher rate once the present one was tested long enough."""
+        """Count a request sent at `now`, in monotonic seconds; raise the rate once this one was tested long enough."""
         self._sent += 1
         duration_s = now - self._step_began_at
         if duration_s < max(_STEP_S, _STEP_REQUESTS / self.accepted_rate):
@@ -105,8 +105,8 @@ class RateSearch:
     def on_rejected(self, now: float, record: SendRecord) -> None:
         """Lower the rate after a rejection, or end the search if the limit is now known to within a few percent.
 
-        `record` is the record of the rejected request; the rejection came at the time `now`. If several requests are
-        rejected at once, the caller reports only the first rejection.
+        `record` is the record of the rejected request; the rejection came at the time `now`, in monotonic seconds. If
+        several requests are rejected at once, the caller reports only the first rejection.
         """
         tried, raised = self.rate, self._step > self._first_step
         rejection = _Rejection(record.sent_at, record.number - self._not_accepted + 1)

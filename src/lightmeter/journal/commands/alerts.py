@@ -72,7 +72,10 @@ def end_alert(db: sqlite.Connection, name: str, state: AlertState, problem: str 
 
 
 def _replace_notes(db: sqlite.Connection, names: Collection[str], note: str | None) -> None:
-    """Delete the run's notes (messages to the user) about the alerts `names`, and add `note` unless it is None."""
+    """Delete the run's notes (messages to the user) about the alerts `names`, and add `note` unless it is None.
+
+    A note is about an alert if it starts with `_NOTE_START`, the alert's name, and `”`. `note` must start like this.
+    """
     starts = tuple(f"{_NOTE_START}{name}”" for name in names)
     notes = {text for text in json.loads(get_meta(db).get("notes", "[]")) if not text.startswith(starts)}
     put_meta({"notes": json.dumps(sorted(notes | ({note} if note else set())))})(db)

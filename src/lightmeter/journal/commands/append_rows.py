@@ -84,11 +84,14 @@ def append_rows(db: sqlite.Connection, inserts: Inserts, meta: Mapping[str, str]
 
 @sqlite.command
 def append_rows_of_plan(db: sqlite.Connection, rows: Iterable[PlannedRow], *, find_duplicates: bool) -> None:
-    """Add rows of another plan of a run's manifest to the journal of the run, as they were before sending.
+    """Add rows of a later plan, made for the same manifest, to the journal of a run, which lacks these rows.
+
+    Whatever status a row has in the later plan, it is added as a row that was not sent: `pending`, or the status that
+    the pre-checks gave it.
 
     Args:
-        db: The journal, in a transaction.
-        rows: Rows that the journal lacks, in the order of the manifest, and then the rows of their frames.
+        db: The journal of the run, in a transaction.
+        rows: The rows to add, in the order of the manifest, and then the rows of their frames.
         find_duplicates: Whether a row with the same URL, path or content as an earlier row becomes a duplicate. The
             frames of such a video are left out.
     """

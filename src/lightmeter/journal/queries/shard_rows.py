@@ -59,9 +59,10 @@ def shard_ranges(db: sqlite.Connection, rows: int) -> list[tuple[int, int]]:
 
 
 def pending_row_dicts(db: sqlite.Connection, first: int, last: int) -> list[dict[str, Any]]:
-    """Return the pending rows in places `first` to `last` (both included) of the send order.
+    """Return the pending rows whose place in the send order is from `first` to `last` (both included).
 
-    Each row is a dict of all columns of the table `items` except `submission_id`.
+    A place is a number that a row keeps after rows before it were sent; `shard_ranges` returns the places to pass. Each
+    row is a dict of all columns of the table `items` except `submission_id`.
     """
     names = [name for (name,) in db.execute("SELECT name FROM pragma_table_info('items')") if name != "submission_id"]
     return [dict(zip(names, row, strict=True)) for row in db.execute(_ROWS.format(", ".join(names)), (first, last))]
