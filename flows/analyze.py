@@ -45,7 +45,7 @@ from lightmeter.prefect_integration.events import emit_event
 from lightmeter.prefect_integration.flow_results import NOT_PLANNED, error_text, failed_state, warn_of_credentials
 from lightmeter.prefect_integration.parameters import AnalyzeOptions
 from lightmeter.prefect_integration.run_events import RunTotals, Spent, emit_failure, emit_outcome, read_totals
-from lightmeter.prefect_integration.shards import STOPPED, follow_shards
+from lightmeter.prefect_integration.shard_progress import STOPPED, follow_shards
 from lightmeter.prefect_integration.tables import write_tables
 from lightmeter.pricing.estimate import counted
 from lightmeter.redaction import mask_credentials

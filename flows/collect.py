@@ -26,7 +26,7 @@ from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 from pydantic import Field
 
-from lightmeter.api.collect import collect as fetch_answers
+from lightmeter.api.collect_answers import collect as fetch_answers
 from lightmeter.errors import JournalLocked, LightmeterError
 from lightmeter.prefect_integration.credentials import load_settings
 from lightmeter.prefect_integration.events import emit_event

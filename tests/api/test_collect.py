@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 import lightmeter as lm
-from lightmeter.api.collect import collect
+from lightmeter.api.collect_answers import collect
 from lightmeter.api.runs import stream_run
 from lightmeter.errors import JournalError, JournalLocked
 from lightmeter.journal.files import run_lock

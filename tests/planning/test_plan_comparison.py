@@ -10,8 +10,8 @@ import pytest
 import lightmeter as lm
 from lightmeter.errors import PlanChanged, SettingsError
 from lightmeter.planning.comparison.comparison_text import plan_as_markdown
+from lightmeter.planning.comparison.max_price import PriceLimits, parse_percent
 from lightmeter.planning.comparison.plan_comparison import read_snapshot
-from lightmeter.planning.comparison.price_limits import PriceLimits, parse_percent
 from lightmeter.planning.preflight import ServiceInfo
 from lightmeter.pricing.estimate import CreditRange, FrameRange, run_price
 from lightmeter.pricing.rates import default_rates, least_charged_milli

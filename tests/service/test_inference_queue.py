@@ -12,8 +12,8 @@ from lightmeter.errors import BackendError
 from lightmeter.service.analysis.fair_queue import Caller
 from lightmeter.service.analysis.inference_queue import InferenceParams, InferenceQueues
 from lightmeter.service.backends.base import AnalysisOptions, BackendTraits
+from lightmeter.service.backends.builtin_backends import BUILTIN_BACKENDS
 from lightmeter.service.backends.catalog import read_catalog
-from lightmeter.service.backends.registry import BUILTIN_BACKENDS
 from lightmeter.service.metrics import Metrics
 from lightmeter.testing import tiny_picture
 from lightmeter.wire.response import Description, Entries

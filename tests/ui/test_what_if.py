@@ -11,8 +11,8 @@ from lightmeter.options import make_options
 from lightmeter.planning.price_sources import rates_for
 from lightmeter.settings import read_settings
 from lightmeter.testing import tiny_jpeg, tiny_video
-from lightmeter.ui.planner.planned_rows import MAX_VALUES, PlannedRows, column_choices
 from lightmeter.ui.planner.planner import PlannerView
+from lightmeter.ui.planner.row_counts import MAX_VALUES, PlannedRows, column_choices
 from lightmeter.ui.planner.what_if import PlannedPrices
 from tests.ui.test_planner import pictures
 

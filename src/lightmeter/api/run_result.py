@@ -17,8 +17,8 @@ from lightmeter.journal.queries.charges import credit_totals
 from lightmeter.journal.queries.items import count_by_reason, count_by_status, count_rows
 from lightmeter.journal.queries.submissions import requests_sent
 from lightmeter.journal.store import open_read_only
-from lightmeter.money.screen_estimate import ScreenEstimate, read_screen_estimate
 from lightmeter.money.statement import Statement, read_statement
+from lightmeter.money.wrong_rejections import ScreenEstimate, read_screen_estimate
 from lightmeter.planning.plan_text import ReasonCount
 from lightmeter.statistics.agreement import DEFAULT_THRESHOLD, Agreement, read_agreement
 from lightmeter.statistics.share_estimates import Shares, read_shares

@@ -9,8 +9,8 @@ from typing import Any, Self
 
 from lightmeter.errors import UsageError
 from lightmeter.planning.comparison.cost_by_column import ColumnCost
+from lightmeter.planning.comparison.max_price import PriceLimits, parse_percent, raise_if_exceeded
 from lightmeter.planning.comparison.plan_comparison import PlanComparison, PlanSnapshot, compare_plans, read_snapshot
-from lightmeter.planning.comparison.price_limits import PriceLimits, parse_percent, raise_if_exceeded
 from lightmeter.planning.plan import Plan
 
 

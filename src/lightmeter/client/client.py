@@ -17,7 +17,7 @@ from urllib.parse import quote
 from pydantic import SecretStr, ValidationError
 
 from lightmeter.client.classify import Classification, ResponseVerdict, classify_poll, classify_submission
-from lightmeter.client.file_upload import encode_files
+from lightmeter.client.file_encoding import encode_files
 from lightmeter.client.http_answer import RawAnswer
 from lightmeter.client.polling import NEW_ID_S, PollSchedule
 from lightmeter.client.request_body import encode_json

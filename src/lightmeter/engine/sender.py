@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from typing import Final
 
 from lightmeter.client.classify import Classification, ResponseVerdict, classify_submission
-from lightmeter.client.file_upload import encode_files
+from lightmeter.client.file_encoding import encode_files
 from lightmeter.client.http_answer import RawAnswer
 from lightmeter.client.rate_limit import AdaptiveLimiter
 from lightmeter.client.request_body import RequestBodyBuilder

@@ -31,7 +31,7 @@ from lightmeter.journal.store import open_read_only
 from lightmeter.money.cost_breakdown import CostBreakdown, SavedCredits, cost_breakdown, saved_credits
 from lightmeter.money.lost_answer_charges import balance_window
 from lightmeter.money.request_prices import learner_from_journal, price_key_of
-from lightmeter.money.screen_estimate import ScreenEstimate, read_screen_estimate
+from lightmeter.money.wrong_rejections import ScreenEstimate, read_screen_estimate
 from lightmeter.pricing.charge_inference import Reconciliation, reconcile
 from lightmeter.pricing.estimate import CreditRange, FrameRange, counted, run_price
 from lightmeter.pricing.price_learner import PriceChange

@@ -32,7 +32,7 @@ from lightmeter.journal.queries.send_order import population_rows
 from lightmeter.journal.store import open_read_only
 from lightmeter.money.cost_breakdown import cost_breakdown, credits_saved_without
 from lightmeter.pricing.estimate import CreditRange
-from lightmeter.statistics.population import population_table
+from lightmeter.statistics.population_table import population_table
 from lightmeter.tables.query.duckdb_query import QuerySession
 
 DEFAULT_THRESHOLD: Final = 0.5

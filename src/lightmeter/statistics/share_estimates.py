@@ -21,7 +21,7 @@ from lightmeter.journal.queries.items import count_by_reason
 from lightmeter.journal.queries.send_order import count_population, population_rows, sent_rows
 from lightmeter.journal.store import open_read_only
 from lightmeter.options import Options
-from lightmeter.statistics.population import population_table
+from lightmeter.statistics.population_table import population_table
 from lightmeter.tables.query.duckdb_query import TablesSource, open_session
 
 ANY_LABEL: Final = "any label"

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightmeter.media.image_transforms import transform_array
-from lightmeter.service.backends.imagenet.efficientnet_lite import INPUT, POOLED, PROBABILITIES
+from lightmeter.service.backends.imagenet.efficientnet_lite_dimensions import INPUT, POOLED, PROBABILITIES
 from lightmeter.service.backends.imagenet.scene_words import is_grey
 from lightmeter.service.backends.imagenet.tag_scorer import TagScorer
 from lightmeter.service.backends.imagenet.tagger import ImageNet

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from lightmeter.errors import SettingsError
 from lightmeter.pricing.rates import default_rates
 from lightmeter.service.backends.base import Backend, ComposingBackend
+from lightmeter.service.backends.builtin_backends import BUILTIN_BACKENDS, import_target
 from lightmeter.service.backends.catalog import ALL_PROVIDERS, read_catalog
-from lightmeter.service.backends.registry import BUILTIN_BACKENDS, import_target
 from lightmeter.service.backends.settings_tables import ProviderTable, millicredits
 from lightmeter.settings import Settings
 

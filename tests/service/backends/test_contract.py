@@ -9,8 +9,8 @@ import pytest
 
 from lightmeter.errors import SettingsError
 from lightmeter.service.backends.base import AnalysisOptions, Backend
+from lightmeter.service.backends.builtin_backends import BUILTIN_BACKENDS
 from lightmeter.service.backends.catalog import read_catalog
-from lightmeter.service.backends.registry import BUILTIN_BACKENDS
 from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES
 from lightmeter.wire.response import Entries
 from tests.sweeps import sweep

@@ -9,7 +9,7 @@ import pytest
 
 from lightmeter.errors import BackendError
 from lightmeter.service.backends.imagenet.checkpoint import read_checkpoint
-from lightmeter.service.backends.imagenet.efficientnet_lite import (
+from lightmeter.service.backends.imagenet.efficientnet_lite_dimensions import (
     CLASS_COUNT,
     INPUT,
     LITE2,

@@ -6,8 +6,8 @@ import pytest
 
 from lightmeter.media.image_transforms import transform_array
 from lightmeter.service.backends.base import traits_of
+from lightmeter.service.backends.builtin_backends import BUILTIN_BACKENDS
 from lightmeter.service.backends.catalog import read_catalog
-from lightmeter.service.backends.registry import BUILTIN_BACKENDS
 
 LOCAL = sorted(name for name, builtin in BUILTIN_BACKENDS.items() if builtin.setting is None and name != "template")
 

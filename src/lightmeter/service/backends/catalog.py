@@ -20,6 +20,12 @@ from pydantic import SecretStr
 from lightmeter.errors import LightmeterError, SettingsError
 from lightmeter.pricing.rates import RateTable, default_rates, read_own_prices
 from lightmeter.service.backends.base import Backend, ComposingBackend
+from lightmeter.service.backends.builtin_backends import (
+    BUILTIN_BACKENDS,
+    ENTRY_POINT_GROUP,
+    BuiltinBackend,
+    import_target,
+)
 from lightmeter.service.backends.onnx_models.settings import OnnxModelSettings
 from lightmeter.service.backends.providers.description.provider_table import (
     DESCRIPTION_PROVIDERS,
@@ -27,7 +33,6 @@ from lightmeter.service.backends.providers.description.provider_table import (
 )
 from lightmeter.service.backends.providers.provider import NO_METRICS, Provider, ProviderMetrics, ProviderSettings
 from lightmeter.service.backends.providers.vision.provider_table import VISION_PROVIDERS
-from lightmeter.service.backends.registry import BUILTIN_BACKENDS, ENTRY_POINT_GROUP, BuiltinBackend, import_target
 from lightmeter.service.backends.settings_tables import (
     ONNX_KINDS,
     ProviderTable,

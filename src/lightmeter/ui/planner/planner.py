@@ -28,7 +28,6 @@ from lightmeter.settings import read_settings
 from lightmeter.ui.background_job import BackgroundJob, cancel_on_stop, planner_loop
 from lightmeter.ui.planner.burn_down import BurnDown
 from lightmeter.ui.planner.plan_source import PlanSource, SpendLimit, account_balance, spend_limit
-from lightmeter.ui.planner.planned_rows import COUNTED_AT_ONCE, PlannedRows, column_choices
 from lightmeter.ui.planner.planner_facts import (
     PlannerState,
     error_json,
@@ -47,6 +46,7 @@ from lightmeter.ui.planner.planner_form import (
     with_ticked_names,
 )
 from lightmeter.ui.planner.price_preview import price_quote
+from lightmeter.ui.planner.row_counts import COUNTED_AT_ONCE, PlannedRows, column_choices
 from lightmeter.ui.planner.what_if import PlannedPrices, quote_json
 from lightmeter.ui.view_model import ViewModel, request
 

@@ -17,9 +17,9 @@ from lightmeter.planning.affordable_rows import RowRange
 from lightmeter.planning.plan import Plan
 from lightmeter.pricing.estimate import CreditRange, FrameRange, precision_of
 from lightmeter.pricing.rates import MILLICREDITS, RateTable, whole_credits
-from lightmeter.ui.planner.planned_rows import PlannedRows, RowsByLength, RowsToPay
 from lightmeter.ui.planner.planner_form import needs_new_answers
 from lightmeter.ui.planner.price_preview import PriceQuote, budget_status, credits_for, price_quote
+from lightmeter.ui.planner.row_counts import PlannedRows, RowsByLength, RowsToPay
 
 ALTERNATIVES: Final[Mapping[str, Sequence[Any]]] = {
     "max_frames": (1, 3, 5, 10, 0),

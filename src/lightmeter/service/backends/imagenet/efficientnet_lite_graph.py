@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from lightmeter.errors import BackendError
-from lightmeter.service.backends.imagenet.efficientnet_lite import (
+from lightmeter.service.backends.imagenet.efficientnet_lite_dimensions import (
     CLASS_COUNT,
     INPUT,
     POOLED,

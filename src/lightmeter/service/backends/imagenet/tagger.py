@@ -19,7 +19,7 @@ from lightmeter.media.image_transforms import CenterCrop, transform_array
 from lightmeter.service.backends.base import RGB, BackendTraits, PictureBackend
 from lightmeter.service.backends.imagenet.checkpoint import read_checkpoint
 from lightmeter.service.backends.imagenet.class_names import tag_members
-from lightmeter.service.backends.imagenet.efficientnet_lite import (
+from lightmeter.service.backends.imagenet.efficientnet_lite_dimensions import (
     CLASS_COUNT,
     GRAPH_VERSION,
     INPUT,
