@@ -204,10 +204,7 @@ class AdaptiveLimiter:
             self.in_flight_limit = min(float(self.max_in_flight), self.in_flight_limit + 1)
 
     def _end_backoff(self, now: float) -> None:
-        """End the pauses after rejections: at `now` (monotonic seconds), the service accepted a request again.
-
-        The rate estimator learns from the length of the pauses how long the service's quota window is.
-        """
+        """End the pauses after rejections at `now` (monotonic seconds); tell `rate_estimator` how long they were."""
         backoff, trial = self._backoff, self._trial
         was_blocked = backoff.consecutive_rejections > 1 or backoff.retry_after_until >= backoff.blocked_since
         backoff.on_accepted()
