@@ -65,7 +65,7 @@ async def prepare_run(
         AccessDenied: the service does not accept the key; checked before the first row is read.
         Unreachable: the service does not answer; checked before the first row is read.
     """
-    folder, new_options, source = Path(out), make_options(**options), await asyncio.to_thread(rereadable, source)
+    folder, new_options, source = Path(out), make_options(**options), await rereadable(source)
     header = await asyncio.to_thread(find_run_of_manifest, folder, source, new_options)
     settings = settings or read_settings()
     if header is None or header.planning_open:

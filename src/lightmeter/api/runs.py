@@ -92,7 +92,7 @@ async def stream_screened_plan(
     """
     screen, checker = await asyncio.to_thread(make_screen, options, settings), None
     if scale_out.executor != "local" and options.precheck:
-        source = await asyncio.to_thread(rereadable, source)
+        source = await rereadable(source)
         async with aclosing(stream_shard_checks(source, options, settings, scale_out)) as shards:
             async for result in shards:
                 if isinstance(result, Progress):
