@@ -1,4 +1,4 @@
-"""Ctrl-C does not wait for a manifest that is an iterator of the user and blocks."""
+"""Neither Ctrl-C nor the interrupt of a cell waits for a manifest that is an iterator of the user and blocks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.sweeps import sweep
+from tests.ui.kernels import started_kernel, wait_until
 
 SCRIPT = """
 import asyncio, signal, sys, threading
@@ -47,3 +48,28 @@ def test_ctrl_c_does_not_wait_for_a_blocked_iterator(how, tmp_path):
         finally:
             process.kill()
     assert (process.returncode, out, err) == (0, "stopped\n", "")
+
+
+CELL = """
+import threading
+from pathlib import Path
+import lightmeter as lm
+
+def rows():
+    yield "http://pictures.example/a.jpg"
+    Path("blocked").touch()
+    threading.Event().wait()
+
+await lm.plan(rows(), features=["colors"], precheck=False)
+"""
+
+
+@pytest.mark.sweep
+def test_an_interrupted_cell_does_not_wait_for_a_blocked_iterator(tmp_path):
+    """While a generator blocks, the interrupt of the kernel ends the cell; the next cell works."""
+    with started_kernel(tmp_path) as kernel:
+        cell = kernel.start(CELL)
+        wait_until((tmp_path / "blocked").exists, "the generator is not read")
+        kernel.manager.interrupt_kernel()
+        assert kernel.end(cell).startswith("CancelledError")
+        assert kernel.run("print(6 * 7)") == "42\n"

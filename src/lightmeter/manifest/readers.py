@@ -16,7 +16,7 @@ from typing import IO, Any, Final, Protocol, TypeAlias, cast, runtime_checkable
 
 import orjson
 
-from lightmeter.daemon_threads import run_in_daemon_thread
+from lightmeter.daemon_threads import call_in_daemon_thread
 from lightmeter.errors import ManifestError
 from lightmeter.manifest.byte_sources import HashingReader, LineReader, Location, cannot_open, decompress, open_raw
 from lightmeter.manifest.folders import FileSet, file_set, stored_digest
@@ -95,7 +95,7 @@ async def rereadable(source: ManifestSource) -> ManifestSource:
     """
     if not isinstance(source, Iterator):
         return source
-    return await run_in_daemon_thread(partial(_copy_rows, source), "lightmeter-manifest")
+    return await call_in_daemon_thread(partial(_copy_rows, source), "lightmeter-manifest")
 
 
 def _copy_rows(source: Iterator[Any]) -> ManifestSource:

@@ -14,7 +14,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from lightmeter.daemon_threads import run_in_daemon_thread
+from lightmeter.daemon_threads import call_in_daemon_thread
 from lightmeter.journal.thumbnails import ThumbnailStore
 from lightmeter.manifest.item import Item
 from lightmeter.planning.checks.check_cache import CheckCache
@@ -91,12 +91,12 @@ async def check_rows(
         await window.close()
 
 
-def _read_chunk(items: Iterator[Item]) -> asyncio.Future[list[Item]]:
-    """Return the future of the next rows, at most `CHUNK_ROWS`.
+async def _read_chunk(items: Iterator[Item]) -> list[Item]:
+    """Return the next rows, at most `CHUNK_ROWS`.
 
     The user's iterator, or a file on another machine, may block: neither Ctrl-C nor the process's end waits for it.
     """
-    return run_in_daemon_thread(lambda: list(islice(items, CHUNK_ROWS)), "lightmeter-manifest")
+    return await call_in_daemon_thread(lambda: list(islice(items, CHUNK_ROWS)), "lightmeter-manifest")
 
 
 class _Window:
