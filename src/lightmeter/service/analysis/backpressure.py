@@ -8,7 +8,8 @@ All accounts together may have twice as many pending pictures as one account alo
 what the other accounts leave of this allowed total. An account can exceed its limit, because its first pending request
 may have any size. So each of the others counts as at most half of what those with more pending pictures leave.
 Otherwise two accounts could make the service refuse the requests of all other accounts. An account without pending
-pictures is never refused: accounts take turns, so the pictures of the others do not delay a small request for long.
+pictures is never refused. Its request may have to wait until a running request of another account ends; then it is the
+turn of this account.
 """
 
 from __future__ import annotations
