@@ -30,8 +30,8 @@ from prefect.states import Failed
 from pydantic import Field
 
 import lightmeter as lm
+from lightmeter.api.prepared_run import PreparedRun, prepare_run, prepare_run_from_plan
 from lightmeter.api.run_result import Run, RunSummary
-from lightmeter.api.runs import prepare_run, prepare_run_from_plan
 from lightmeter.api.sending_process import start_sending_process
 from lightmeter.errors import LightmeterError, UsageError
 from lightmeter.options import make_options
@@ -73,7 +73,7 @@ def _flow_name() -> str:
 @task(cache_policy=NO_CACHE, retries=0, task_run_name=_plan_name)
 async def make_plan(
     manifest: str, out: str, options: AnalyzeOptions, settings: Settings, *, consent: bool
-) -> RunSummary:
+) -> PreparedRun:
     """Read, check and price the manifest, or read a plan file; write its rows to the journal. Spends nothing.
 
     After an error the task run's state is `NotPlanned`, and the caller gets the error.
@@ -146,9 +146,10 @@ async def analyze(  # noqa: PLR0913, PLR0917 (each is a field of Prefect's form)
         settings = await load_settings(credentials)
         if stream:
             _must_be_streamable(manifest, options, settings, consent=consent)
-            rows = None
+            rows, what = None, dict[str, Any](source=manifest, options=options)
         else:
-            rows = await _plan_rows(manifest, out, options, settings, consent=consent)
+            planned = await _plan_rows(manifest, out, options, settings, consent=consent)
+            rows, what = planned.summary.rows, dict[str, Any](options=planned.options, run_id=planned.run_id)
         row = f"| manifest | {name} |"
         if approve_above is not None:
             limits = approve_above, approval_hours
@@ -157,11 +158,7 @@ async def analyze(  # noqa: PLR0913, PLR0917 (each is a field of Prefect's form)
                 return emit_failure(out, refused, Spent())
         high, before = None if stream else price_of_unsent_rows(folder).high, read_totals(folder)
         emit_event("lightmeter.run.started", out, rows=rows, budget=options.budget, price_high=high)
-        source, streamed = (manifest, options) if stream else (None, None)
-        sending_rows = start_sending_process(
-            folder, settings, shard_rows=shard_rows, rows=rows, source=source, options=streamed
-        )
-        async with sending_rows as sender:
+        async with start_sending_process(folder, settings, shard_rows=shard_rows, rows=rows, **what) as sender:
             await follow_shards(sender, name)
             stopped_by = await sender.outcome()
         return await _finish(Run(folder, stopped_by), name, before, rewrite_all=stream, with_report=report)
@@ -170,11 +167,13 @@ async def analyze(  # noqa: PLR0913, PLR0917 (each is a field of Prefect's form)
         return emit_failure(out, state, Spent() if before is None else before.spent_since(folder))
 
 
-async def _plan_rows(manifest: str, out: str, options: AnalyzeOptions, settings: Settings, *, consent: bool) -> int:
-    """Plan the manifest in a task run; return the number of its rows, or raise the error that ended the task run."""
+async def _plan_rows(
+    manifest: str, out: str, options: AnalyzeOptions, settings: Settings, *, consent: bool
+) -> PreparedRun:
+    """Plan the manifest in a task run; return the run, or raise the error that ended the task run."""
     plan = make_plan(manifest, out, options, settings, consent=consent, return_state=True)
-    planned: State[RunSummary] = await plan  # type: ignore[misc]  # (typed as no awaitable)
-    return (await planned.aresult()).rows
+    planned: State[PreparedRun] = await plan  # type: ignore[misc]  # (typed as no awaitable)
+    return await planned.aresult()
 
 
 def _must_be_streamable(manifest: str, options: AnalyzeOptions, settings: Settings, *, consent: bool) -> None:

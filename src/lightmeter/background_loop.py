@@ -78,18 +78,34 @@ class BackgroundLoop:
         self._thread.join(timeout=10)
 
 
-_shared_loop: BackgroundLoop | None = None
-_shared_loop_lock = threading.Lock()
+class SharedLoop:
+    """A background loop that all callers of a process share: the first call of `get` starts it.
+
+    A forked process gets a loop of its own, because the thread of the first one exists only in the parent.
+
+    Args:
+        name: Name of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._forget()
+        if hasattr(os, "register_at_fork"):  # (Windows has no fork)
+            os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        self._background: BackgroundLoop | None = None
+        self._lock = threading.Lock()  # (the former one may have been held during the fork)
+
+    def get(self) -> BackgroundLoop:
+        """Return the background loop of this process."""
+        with self._lock:
+            if self._background is None:
+                self._background = BackgroundLoop(self._name)
+            return self._background
 
 
-def _forget_shared_loop() -> None:
-    """Forget the shared loop in a forked process: its thread exists only in the parent."""
-    global _shared_loop, _shared_loop_lock  # (the lock may have been held during the fork)
-    _shared_loop, _shared_loop_lock = None, threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):  # (Windows has no fork)
-    os.register_at_fork(after_in_child=_forget_shared_loop)
+_sync_loop: Final = SharedLoop("lightmeter-background-loop")
 
 
 def sync(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -102,8 +118,4 @@ def sync(coroutine: Coroutine[Any, Any, T]) -> T:
         >>> import lightmeter as lm
         >>> plan = lm.sync(lm.plan("data/manifest.csv"))  # doctest: +SKIP
     """
-    global _shared_loop  # noqa: PLW0603 (one loop for the process, created at the first call)
-    with _shared_loop_lock:
-        if _shared_loop is None:
-            _shared_loop = BackgroundLoop()
-    return _shared_loop.run(coroutine)
+    return _sync_loop.get().run(coroutine)

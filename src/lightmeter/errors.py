@@ -31,7 +31,7 @@
     ├── FetchError               exit 1   a URL that could not be fetched
     │   └── ForbiddenAddress              a URL that must not be fetched
     ├── BackendError             exit 1   a back end could not analyze an asset
-    ├── WorkersLost              exit 1   worker processes of Dask or Ray died during the same shard of rows
+    ├── WorkersLost              exit 1   workers of Dask or Ray died during the same shard of rows, or the scheduler
     └── Interrupted              exit 130 stopped by the user; nothing is lost
 
 An invalid row of the manifest is never an exception: it gets a status and a reason.
@@ -210,7 +210,10 @@ class BackendError(LightmeterError):
 
 
 class WorkersLost(LightmeterError):
-    """Worker processes of Dask or Ray died on one and the same shard (range of rows); finished shards are kept."""
+    """Workers of Dask or Ray died on one and the same shard (range of rows), or the scheduler of Dask was lost.
+
+    Finished checks and screens are kept.
+    """
 
 
 class Interrupted(LightmeterError):

@@ -12,9 +12,9 @@ import pytest
 from pydantic import SecretStr
 
 import lightmeter as lm
-from lightmeter.api.runs import prepare_run
+from lightmeter.api.prepared_run import prepare_run
 from lightmeter.api.sending_process import start_sending_process
-from lightmeter.errors import BudgetReached, SettingsError
+from lightmeter.errors import BudgetReached, JournalLocked, SettingsError
 from lightmeter.journal.files import is_run_locked
 from lightmeter.options import Options
 from lightmeter.settings import read_settings
@@ -40,9 +40,9 @@ def urls(rows=ROWS):
     return [f"http://pictures.example/{number}.jpg" for number in range(rows)]
 
 
-async def prepare(out, base_url, **options):
-    """Write a run of many images into a folder."""
-    await prepare_run(urls(), out, **{**OPTIONS, "base_url": base_url, **options})
+async def prepare(out, base_url, *, rows=ROWS, **options):
+    """Write a run of many images into a folder; return it."""
+    return await prepare_run(urls(rows), out, **{**OPTIONS, "base_url": base_url, **options})
 
 
 async def send(out, **arguments):
@@ -128,6 +128,21 @@ async def test_an_error_is_raised_in_the_caller(tmp_path, charges_at_once, monke
             await send(tmp_path)
     assert "LIGHTMETER_API_KEY" in caught.value.hint
     assert service.charged == []
+
+
+async def test_a_prepared_run_is_sent_with_its_own_options(tmp_path, charges_at_once):
+    """Another start in the same folder changes neither the budget nor the rows of a run that is prepared and sent."""
+    service = HoldingService(answered=ROWS)
+    async with listening(service) as base_url:
+        mine = await prepare(tmp_path, base_url, budget=5, max_frames=1)
+        await prepare(tmp_path, base_url, budget=100, max_frames=1)
+        assert isinstance(await send(tmp_path, options=mine.options, run_id=mine.run_id), BudgetReached)
+        assert len(service.charged) == 5
+        other = await prepare(tmp_path, base_url, rows=3, budget=3, max_frames=1)
+        with pytest.raises(JournalLocked, match="another run"):
+            await send(tmp_path, options=mine.options, run_id=mine.run_id)
+        assert (lm.open(tmp_path).header.run_id, lm.open(tmp_path).header.options.budget) == (other.run_id, 3)
+    assert len(service.charged) == 5
 
 
 async def test_files_of_the_working_directory_are_not_imported(tmp_path, charges_at_once, monkeypatch):

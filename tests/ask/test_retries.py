@@ -9,7 +9,8 @@ import apsw
 import pytest
 
 import lightmeter as lm
-from lightmeter.api.runs import prepare_run, stream_resume
+from lightmeter.api.prepared_run import prepare_run
+from lightmeter.api.runs import stream_resume
 from lightmeter.errors import InvalidTransition
 from lightmeter.export.export_tables import export_tables
 from lightmeter.journal.commands.submissions import add_retries, hold_and_send

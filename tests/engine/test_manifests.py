@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lightmeter as lm
-from lightmeter.api.runs import prepare_run
+from lightmeter.api.prepared_run import prepare_run
 from lightmeter.errors import ManifestError, PlanChanged, SettingsError
 from lightmeter.options import make_options
 from lightmeter.planning.plan_file import is_plan_file
@@ -60,7 +60,7 @@ async def test_each_kind_of_manifest_is_planned_saved_loaded_and_begun_again(
     assert plan.rows == (1 if "b/" in written else 2)
     await prepare_run(source, tmp_path / "out", **OPTIONS)
     assert find_run_of_manifest(tmp_path / "out", source, make_options(**OPTIONS))
-    assert (await prepare_run(source, tmp_path / "out", **OPTIONS)).rows == plan.rows
+    assert (await prepare_run(source, tmp_path / "out", **OPTIONS)).summary.rows == plan.rows
     path = plan.save(tmp_path / "plan.json")
     monkeypatch.chdir(tmp_path)
     assert lm.load_plan(path) == plan
@@ -104,7 +104,7 @@ async def test_a_named_column_belongs_to_the_run(tmp_path, photos):
     named = {"url_column": "image", "id_column": "sku", **OPTIONS}
     run = await lm.run(await lm.plan(manifest, **named), tmp_path / "out")
     assert run.sql("SELECT item_id, status, url_manifest FROM assets").to_numpy().tolist() == [["7", "ok", "shop/1"]]
-    assert (await prepare_run(manifest, tmp_path / "out", **named)).rows == 1
+    assert (await prepare_run(manifest, tmp_path / "out", **named)).summary.rows == 1
     with pytest.raises(SettingsError, match="other options: id-column"):
         await prepare_run(manifest, tmp_path / "out", **{**named, "id_column": None})
     with pytest.raises(ManifestError, match="its columns are image, sku, url"):
@@ -124,8 +124,8 @@ async def test_a_generator_is_planned_into_a_used_folder(photos, tmp_path):
     """A generator with more rows than the run in the folder has begins a new run of all its rows."""
     paths = [photos / "a.jpg", photos / "b" / "c.jpg"]
     for rows in (1, 2, 2):
-        summary = await prepare_run((path for path in paths[:rows]), tmp_path / "out", **OPTIONS)
-        assert summary.rows == rows
+        prepared = await prepare_run((path for path in paths[:rows]), tmp_path / "out", **OPTIONS)
+        assert prepared.summary.rows == rows
 
 
 def test_a_json_array_is_a_manifest_and_no_plan(tmp_path):

@@ -9,7 +9,8 @@ import pytest
 from aiohttp import web
 
 import lightmeter as lm
-from lightmeter.api.runs import prepare_run, stream_resume
+from lightmeter.api.prepared_run import prepare_run
+from lightmeter.api.runs import stream_resume
 from lightmeter.errors import SettingsError, UsageError
 from lightmeter.export.export_tables import export_tables
 from tests.sweeps import sweep

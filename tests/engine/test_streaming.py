@@ -16,8 +16,8 @@ from aiohttp import web
 from click.testing import CliRunner
 
 import lightmeter as lm
+from lightmeter.api.prepared_run import prepare_run
 from lightmeter.api.run_result import summarize
-from lightmeter.api.runs import prepare_run
 from lightmeter.cli.commands.run import run_command
 from lightmeter.errors import Interrupted, ManifestError, UsageError
 from lightmeter.planning.plan_file import read_plan_file
@@ -277,7 +277,7 @@ async def test_a_run_without_stream_takes_over_an_unfinished_one(way, manifest, 
         await steps.aclose()
         pictures.free.set()
         if way == "prepare":
-            assert (await prepare_run(source, tmp_path / "out", **options)).rows == 10
+            assert (await prepare_run(source, tmp_path / "out", **options)).summary.rows == 10
             run = await lm.resume(tmp_path / "out")
         else:
             run = await lm.run(await lm.plan(source, **options), tmp_path / "out", consent=True)

@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 
 import lightmeter as lm
+from lightmeter.api.prepared_run import prepare_run
 from lightmeter.api.run_result import summarize
-from lightmeter.api.runs import prepare_run
 from lightmeter.errors import SettingsError
 from lightmeter.export.export_tables import export_tables
 from lightmeter.journal.header import read_run_header
@@ -80,7 +80,7 @@ async def test_the_cap_holds_over_both_parts_of_the_run(way, interrupted, tmp_pa
     if way == "plan and run":
         await lm.run(await lm.plan(source, **options), out)
     elif way == "prepare":
-        assert (await prepare_run(source, out, **options)).rows == ROWS
+        assert (await prepare_run(source, out, **options)).summary.rows == ROWS
         await lm.resume(out)
     else:
         (await lm.plan(source, **options)).save(tmp_path / "plan.json")

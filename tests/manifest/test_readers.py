@@ -247,22 +247,22 @@ def test_standard_input_can_be_read_again(form, monkeypatch):
         assert reader.sha256 == sha256(STREAMS[form]).hexdigest()
 
 
-def test_an_iterator_can_be_read_again_from_its_copy():
+async def test_an_iterator_can_be_read_again_from_its_copy():
     """The copy of an iterator gives the items, the types and the digest of a list each time, also of bad rows."""
     rows = [URLS[0], Path("a.jpg"), {"URL": URLS[1], "when": date(2024, 1, 2), "tags": [1, None], "n": 2**70}, 5]
     listed = ManifestReader(rows)
-    items, source = list(listed), rereadable(row for row in rows)
+    items, source = list(listed), await rereadable(row for row in rows)
     for _ in range(2):
         reader = ManifestReader(source)
         assert list(reader) == items
         assert (reader.name, reader.sha256, reader.extra_types) == ("generator", listed.sha256, listed.extra_types)
-    assert rereadable(rows) is rows
+    assert await rereadable(rows) is rows
 
 
-def test_an_arrow_reader_can_be_read_again_from_its_copy():
+async def test_an_arrow_reader_can_be_read_again_from_its_copy():
     """A reader of Arrow batches gives its rows and the types of its columns each time."""
     table = pa.table({"url": URLS, "when": [date(2024, 1, 2), None]})
-    source = rereadable(table.to_reader())
+    source = await rereadable(table.to_reader())
     for _ in range(2):
         reader = ManifestReader(source)
         assert [item.url for item in reader] == URLS

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import lightmeter as lm
-from lightmeter.api.runs import prepare_run
+from lightmeter.api.prepared_run import prepare_run
 from lightmeter.errors import PlanChanged, SettingsError
 from tests.engine.hostile import Hostile, listening
 
@@ -95,8 +95,8 @@ async def test_a_run_refuses_other_prices(prices, tmp_path, charges_at_once):
     async with listening(Hostile(lambda *_: "well")) as base_url:
         given = {"base_url": base_url, **OPTIONS}
         await prepare_run(manifest, tmp_path / "out", prices=prices, **given)
-        assert (await prepare_run(manifest, tmp_path / "out", prices=str(prices), **given)).rows == 1
-        assert (await prepare_run(manifest, tmp_path / "out", **given)).rows == 1
+        assert (await prepare_run(manifest, tmp_path / "out", prices=str(prices), **given)).summary.rows == 1
+        assert (await prepare_run(manifest, tmp_path / "out", **given)).summary.rows == 1
         with pytest.raises(SettingsError, match="other options: prices"):
             await prepare_run(
                 manifest, tmp_path / "out", prices={"backends": {"mine": {"prices": {"tags": 1}}}}, **given

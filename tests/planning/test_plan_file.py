@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lightmeter as lm
-from lightmeter.api.runs import prepare_run_from_plan
+from lightmeter.api.prepared_run import prepare_run_from_plan
 from lightmeter.errors import LightmeterError, ManifestError, PlanChanged, SettingsError, UsageError
 from lightmeter.journal.commands.plan_rows import PlannedFinding, PlannedRow, planned_rows
 from lightmeter.journal.store import open_read_only
@@ -181,9 +181,9 @@ async def test_a_flow_begins_with_a_plan_file(manifest, tmp_path):
     """A flow can prepare a run from a plan file; later the run continues with the budget of the plan."""
     plan = await lm.plan(manifest, **OPTIONS)
     path = plan.save(tmp_path / "plan.json")
-    assert (await prepare_run_from_plan(path, tmp_path / "out")).counts == plan.counts
+    assert (await prepare_run_from_plan(path, tmp_path / "out")).summary.counts == plan.counts
     path = plan.with_options(budget=3).save(tmp_path / "less.json")
-    summary = await prepare_run_from_plan(path, tmp_path / "out")
+    summary = (await prepare_run_from_plan(path, tmp_path / "out")).summary
     assert (summary.counts, summary.budget) == (plan.counts, 3)
     assert is_plan_file(str(path))
     assert not is_plan_file(str(manifest))

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 import lightmeter as lm
-from lightmeter.api.runs import prepare_run, prepare_run_from_plan
+from lightmeter.api.prepared_run import prepare_run, prepare_run_from_plan
 from lightmeter.client.transport import Timeouts
 from lightmeter.errors import AccessDenied, PlanChanged, SettingsError, Unreachable, UsageError
 from lightmeter.options import make_options

@@ -12,7 +12,10 @@ from lightmeter.errors import FetchError
 from lightmeter.manifest.item import Item
 from lightmeter.prechecks import host_requests
 from lightmeter.prechecks.check import Checker
+from lightmeter.prechecks.host_limit import HostLimit
+from lightmeter.prechecks.host_requests import RobotsFiles
 from lightmeter.prechecks.robots_rules import DEFAULT_POLICY, RobotsPolicy
+from lightmeter.prechecks.url_probe import UrlProber
 from lightmeter.testing import tiny_jpeg, tiny_video
 
 DEADLINE_S = 60
@@ -186,6 +189,20 @@ async def test_no_robots_txt_holds_the_checks_up(monkeypatch, script, word):
         assert (found is None) == (word is None), found
         assert word is None or word in found[1]
     assert len([path for path in host.paths if path != "/robots.txt"]) == (3 if word is None else 0)
+
+
+async def test_the_wait_for_a_slot_is_no_delay_of_a_robots_txt(monkeypatch):
+    """A robots.txt that is requested late, because too many other requests run, has not timed out."""
+    monkeypatch.setattr(host_requests, "ROBOTS_TIMEOUT_S", 1.0)
+    slots = asyncio.Semaphore(1)
+    async with asyncio.timeout(DEADLINE_S), raw_host() as (host, url), UrlProber() as prober:
+        host.scripts["/robots.txt"] = [answer(b"User-agent: *\nDisallow: /private/\n")]
+        files = RobotsFiles(prober, slots)
+        async with slots:
+            waiting = asyncio.create_task(files.opt_out(f"{url}/a.jpg", HostLimit(1)))
+            await asyncio.sleep(1.5)
+        assert await waiting is None
+        await files.close()
 
 
 async def test_of_an_endless_robots_txt_the_beginning_counts():

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import lightmeter as lm
+from lightmeter.api.prepared_run import prepare_run
 from lightmeter.api.run_result import summarize
-from lightmeter.api.runs import prepare_run
 from lightmeter.prefect_integration.approval import plan_lines, price_of_unsent_rows
 from lightmeter.settings import read_settings
 

@@ -27,7 +27,7 @@ async def test_a_run_without_back_ends_needs_consent(tmp_path):
         assert (refused.type.value, refused.name) == ("FAILED", "NotPlanned")
         assert "consent=True" in refused.message
         assert "option backends" in refused.message
-        assert (await make_plan(*planned, consent=True)).rows == 1
+        assert (await make_plan(*planned, consent=True)).summary.rows == 1
 
 
 def test_the_nightly_deployment_needs_no_further_consent():

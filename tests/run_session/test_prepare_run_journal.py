@@ -7,10 +7,12 @@ import sqlite3
 import pytest
 
 import lightmeter as lm
+from lightmeter.api.runs import stream_resume
 from lightmeter.errors import JournalLocked
 from lightmeter.journal.files import journal_path, run_lock
 from lightmeter.journal.header import read_run_header
-from lightmeter.run_session.session import prepare_run_journal
+from lightmeter.run_session.session import prepare_run_journal, store_options
+from lightmeter.settings import read_settings
 from tests.engine.hostile import Hostile, listening
 
 
@@ -89,3 +91,19 @@ async def test_rows_of_another_process_are_not_sent_with_own_options(tmp_path, m
         assert (header.options.features, header.options.budget, service.posts) == (("nsfw",), 1, 0)
         run = await lm.resume(tmp_path)
     assert (run.exit_code, service.charged) == (0, ["http://pictures.example/b.jpg"])
+
+
+async def test_a_run_of_another_process_is_not_continued(tmp_path, charges_at_once):
+    """If another process replaces the run that a command was about to continue, nothing is sent or changed."""
+    service = Hostile(lambda *_: "answer")
+    async with listening(service) as base_url:
+        own = {"precheck": False, "backends": ["clarifai"], "base_url": base_url, "features": ["tags"]}
+        prepare_run_journal(await lm.plan(["http://pictures.example/a.jpg"], budget=1, **own), tmp_path)
+        found = read_run_header(tmp_path)
+        prepare_run_journal(await lm.plan(["http://pictures.example/b.jpg"], budget=1, **own), tmp_path)
+        with pytest.raises(JournalLocked, match="another run"):
+            async for _ in stream_resume(tmp_path, run_id=found.run_id, budget=1000):
+                pass
+        with pytest.raises(JournalLocked, match="another run"):
+            await store_options(tmp_path, found.options, read_settings(), found.run_id)
+        assert (read_run_header(tmp_path).options.budget, service.posts) == (1, 0)

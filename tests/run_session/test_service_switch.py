@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import lightmeter as lm
-from lightmeter.api.runs import prepare_run, stream_run
+from lightmeter.api.prepared_run import prepare_run
+from lightmeter.api.runs import stream_run
 from lightmeter.errors import AccessDenied, SettingsError
 from lightmeter.journal.header import read_run_header
 from tests.engine.hostile import Hostile, listening

@@ -14,7 +14,7 @@ import lightmeter as lm
 from lightmeter.cli.print_results import show_summary
 from lightmeter.clock import SystemClock
 from lightmeter.errors import SettingsError
-from lightmeter.journal.commands.alerts import claim_alert, read_alerts
+from lightmeter.journal.commands.alerts import claim_alert, end_alert, read_alerts
 from lightmeter.journal.header import read_run_header
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.money.spend_thresholds import SpendReading, parse_thresholds, reached_thresholds
@@ -185,6 +185,20 @@ async def test_a_claimed_alert_cannot_be_claimed_by_another_process(try_out):
     with Journal(run.folder) as journal:
         assert await journal.write(claim_alert(["spent 3", "spent 2"])) == "spent 3"
         assert await journal.write(claim_alert(["spent 3", "spent 2"])) is None
+
+
+async def test_an_alert_of_a_killed_process_is_reported(try_out, capsys):
+    """The user learns that an alert may not have been delivered if the process was killed while it sent the alert."""
+    run, _ = await try_out(Hostile(lambda *_: "well"), rows=1)
+    with Journal(run.folder) as journal:
+        assert await journal.write(claim_alert(["spent 1", "spent 0.5"])) == "spent 1"
+    assert states(run) == {"spent 1": "unknown", "spent 0.5": "superseded"}
+    show_summary(run)
+    assert "warning: The alert “spent 1” may not have been delivered: no answer" in capsys.readouterr().out
+    with Journal(run.folder) as journal:
+        await journal.write(end_alert("spent 1", "delivered", None))
+    show_summary(run)
+    assert "warning" not in capsys.readouterr().out
 
 
 async def test_a_webhook_that_never_answers_does_not_stop_the_run(tmp_path, charges_at_once, monkeypatch):

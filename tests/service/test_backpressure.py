@@ -69,13 +69,17 @@ def test_a_full_account_leaves_half_to_others(clock):
 
 
 def test_large_requests_of_several_accounts_do_not_refuse_the_others(clock):
-    """However large the first requests of ten accounts are, an eleventh account has a part of the capacity."""
+    """However large the first requests of many accounts are, the next account has a part of the capacity."""
     controller = AdmissionController(2000, clock)
     with ExitStack() as stack:
         for account in range(10):
             stack.enter_context(controller.admit(account, 100_000))
         with controller.admit(10, 1), controller.admit(10, 1), pytest.raises(ServiceOverloaded):
             controller.admit(10, 100)
+        for account in range(10, 40):
+            stack.enter_context(controller.admit(account, 100_000))
+        with controller.admit(40, 1), pytest.raises(ServiceOverloaded):
+            controller.admit(40, 1)
 
 
 def test_requests_of_others_that_wait_count_for_their_share(clock):

@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import json
 import socket
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
@@ -272,6 +272,21 @@ async def test_bodies_share_the_memory(service, calling):
         while not began.startswith(b"HTTP/1.1 100"):
             async with connected(service, expect) as (reader, _):
                 began = await reader.readline()
+
+
+async def test_large_bodies_of_several_accounts_leave_memory_to_the_others(service, calling):
+    """While five accounts hold as much memory for bodies as they get, a sixth one can send a photo."""
+    async with AsyncExitStack() as stack:
+        for _ in range(5):
+            hog = await calling(service)
+            for size_mb in (267, 64, 32, 16, 8, 4, 2, 1):
+                declared = head(key_line(hog), "Expect: 100-continue", f"Content-Length: {size_mb * 1024**2}")
+                reader, _ = await stack.enter_async_context(connected(service, declared))
+                if (await reader.readline()).startswith(b"HTTP/1.1 100"):
+                    break
+        other = await calling(service)
+        assert (await other.ask(file="A" * 1024**2)).status == 200
+        assert (await other.ask(file="A" * 4 * 1024**2)).status == 503
 
 
 async def test_an_endless_body_ends_at_the_limit(service, calling, monkeypatch):

@@ -80,10 +80,31 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), lm.sync(pid()) == os.g
 """
 
 
+FORKED_PAGES = """
+import os, signal
+from lightmeter.ui.background_job import planner_loop
+from lightmeter.ui.items.item_view_model import items_loop
+
+async def pid():
+    return os.getpid()
+
+def use():
+    return {loop().run(pid()) for loop in (planner_loop, items_loop)} == {os.getpid()}
+
+assert use()
+child = os.fork()
+if child == 0:
+    signal.alarm(30)
+    os._exit(0 if use() else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), use())
+"""
+
+
+@pytest.mark.parametrize("script", [FORK, FORKED_PAGES], ids=["sync", "pages"])
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_sync_works_in_a_forked_process():
-    """A process forked after a `sync` can call `sync`, and so can its parent."""
-    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=120, check=True)
+def test_loops_work_in_a_forked_process(script):
+    """A process forked after a `sync`, or after a page was shown, can use the loop, and so can its parent."""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.split() == ["0", "True"], done.stderr
 
 

@@ -88,6 +88,17 @@ def test_the_end_is_forecast_as_a_range():
     assert burn_down.remaining_credits() == CreditRange(26, 78)
 
 
+def test_the_recent_rate_is_that_of_the_last_seconds():
+    """While the progress of the last ten seconds is not known, no rate of a longer time is shown in its place."""
+    burn_down = BurnDown(500, CreditRange(100, 300), 100)
+    burn_down.add(running(0, 100, 0))
+    burn_down.add(running(30, 40, 60))
+    assert burn_down.to_json()["rate"] is None
+    assert burn_down.eta_s() == (20, 20)
+    burn_down.add(running(35, 30, 70))
+    assert burn_down.to_json()["rate"] == 2
+
+
 @given(price=st.integers(0, 1000), cap=st.integers(0, 1000), paid=st.integers(0, 1000), left=st.integers(0, 100))
 def test_the_forecast_stays_within_the_cap(price, cap, paid, left):
     """The forecast never spends more than the cap leaves, even if the price has no upper end."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from lightmeter.cli.commands.demo import serve_folder
-from lightmeter.html_report.thumbnails import BLURRED_SIDE_PX, SIDE_PX, ThumbnailSource, make_thumbnails
+from lightmeter.html_report import thumbnails
+from lightmeter.html_report.thumbnails import BLURRED_SIDE_PX, MAX_DECODED, SIDE_PX, ThumbnailSource, make_thumbnails
 from lightmeter.media.image import read_image_info
 from lightmeter.testing import tiny_jpeg, tiny_video
 
@@ -57,3 +60,26 @@ async def test_failures_have_a_reason(tmp_path):
     assert missing == "HTTP 404"
     assert "no connection" in dead
     assert words == "not a URL, and no file known"
+
+
+async def test_all_pages_together_decode_a_few_at_a_time(tmp_path, monkeypatch):
+    """However many requests for thumbnails there are, no more videos than the limit are decoded at the same time."""
+    videos, running, most = [tmp_path / f"{number}.avi" for number in range(12)], 0, 0
+    sample_video = thumbnails.sample_video
+
+    async def count(*arguments, **options):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        try:
+            return await sample_video(*arguments, **options)
+        finally:
+            running -= 1
+
+    monkeypatch.setattr(thumbnails, "sample_video", count)
+    for video in videos:
+        tiny_video(video)
+    sources = [ThumbnailSource(video.name, str(video)) for video in videos]
+    made = await asyncio.gather(*(load(*sources[first : first + 4]) for first in (0, 4, 8)))
+    assert all(thumbnail.jpeg for page in made for thumbnail in page)
+    assert most == MAX_DECODED

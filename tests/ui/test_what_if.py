@@ -95,6 +95,19 @@ def test_budgets_pay_for_the_rows_of_the_plan(budget, plans):
         assert price(plans(), budget=budget, sample="random")["affordable"]["label"] == "estimate"
 
 
+@pytest.mark.parametrize(("budget", "low", "high"), [(1, 1, 1), (5, 5, 5), (8, 7, 8)])
+def test_a_budget_pays_for_a_row_each_if_all_rows_cost_one_credit(tmp_path, budget, low, high):
+    """How many rows are sent is a range if near-duplicates may be sent too; the price of a row is not."""
+    for seed in range(4):
+        (tmp_path / f"{seed}.jpg").write_bytes(tiny_jpeg(seed))
+    for wider in range(1, 7):
+        (tmp_path / f"like-0-{wider}.jpg").write_bytes(tiny_jpeg(0, width=64 + wider, height=48))
+    plan = lm.sync(lm.plan(str(tmp_path / "*.jpg"), **OPTIONS, duplicates="near"))
+    price_json = price(plan, duplicates="exact", budget=budget)
+    assert (price_json["rows"]["low"], price_json["rows"]["high"]) == (7, 10)
+    assert price_json["affordable"] == {"low": low, "high": high, "label": "estimate"}
+
+
 def test_alternatives_name_each_value_once(plans):
     """Each option is priced with several values, of which one is the chosen one."""
     alternatives = price(plans(), max_frames=7)["alternatives"]

@@ -129,7 +129,7 @@ async def check(
     Raises:
         ManifestError: the manifest cannot be read at all.
         SettingsError: an option is wrong, or the folder already holds a run, or the folder cannot be written to.
-        WorkersLost: several worker processes died during the same shard.
+        WorkersLost: several worker processes died during the same shard, or Dask's scheduler was lost.
     """
     scale_out, values = split_scale_out(options)
     steps = stream_check_report(manifest, out, make_options(**values, reuse=reuse), scale_out)
@@ -153,7 +153,7 @@ async def stream_check_report(
     started = clock.monotonic()
     settings, checker = read_settings(), None
     if scale_out.executor != "local":
-        manifest = await asyncio.to_thread(rereadable, manifest)
+        manifest = await rereadable(manifest)
         async with aclosing(stream_shard_checks(manifest, options, settings, scale_out)) as shards:
             async for result in shards:
                 if isinstance(result, Progress):

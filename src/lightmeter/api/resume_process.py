@@ -31,7 +31,7 @@ from lightmeter.journal.header import read_run_header
 from lightmeter.journal.queries.items import count_planned_rows
 from lightmeter.journal.queries.pending_rows import has_unfinished_rows
 from lightmeter.journal.store import open_read_only
-from lightmeter.options import make_options
+from lightmeter.options import Options, make_options
 from lightmeter.planning.progress import Progress
 from lightmeter.settings import read_settings
 
@@ -102,7 +102,9 @@ def _steps(request: dict[str, Any], stop: asyncio.Event) -> AsyncGenerator[Progr
     arguments = StartArguments(tables=False, consent=True)  # the caller has checked what needs consent
     if request["source"] is None:
         header = read_run_header(out)
-        return stream_folder(out, header.options, replace(arguments, run_id=header.run_id), stop, settings)
+        options = header.options if request["options"] is None else Options.model_validate(request["options"])
+        arguments = replace(arguments, run_id=request["run_id"] or header.run_id)
+        return stream_folder(out, options, arguments, stop, settings)
     return stream_manifest(request["source"], out, make_options(**request["options"]), arguments, stop, settings)
 
 
@@ -115,7 +117,8 @@ async def _send(request: dict[str, Any]) -> LightmeterError | None:
     - `out`: the output folder.
     - `shard_rows`: number of rows of each shard; the progress tells which shards are finished.
     - `source`: path or URI of a manifest to plan and send; None to send the run that is planned in `out`.
-    - `options`: the options of the run of `source`, as keyword arguments of `make_options`; None if `source` is None.
+    - `options`: the options of the run, as JSON; None means those of the run that is planned in `out`.
+    - `run_id`: id of the run that is planned in `out`; None means the run that `out` holds.
     - `api_key`, `base_url`: key and address of the service; None means those of the settings that this process reads.
     """
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -176,8 +179,8 @@ def _progress_line(shards: _Shards, step: Progress, most: int | None) -> dict[st
 def main() -> None:
     """Read from standard input which run to send, send its rows, and print the progress and at last the outcome.
 
-    The input is one line with a JSON object. Its keys are `out`, `shard_rows`, `source`, `options`, `api_key` and
-    `base_url`; `_send` describes them. If the input is empty, do nothing.
+    The input is one line with a JSON object. Its keys are `out`, `shard_rows`, `source`, `options`, `run_id`, `api_key`
+    and `base_url`; `_send` describes them. If the input is empty, do nothing.
 
     The outcome is a JSON object. Its key `stopped_by` has the `Run.stopped_by` of the run, and `error` a
     `LightmeterError` that was raised instead. Each is an object as `error_to_json` makes it, or null.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, Unpack, overload
 
 from lightmeter.api.progress_display import last_step
-from lightmeter.api.run_result import Run, RunSummary, Tables, summarize
+from lightmeter.api.run_result import Run, Tables
 from lightmeter.api.run_steps import (
     StartArguments,
     merged_options,
@@ -27,16 +27,14 @@ from lightmeter.journal.header import read_run_header
 from lightmeter.manifest.readers import ManifestSource, rereadable
 from lightmeter.option_arguments import PlanArguments, PlanOptions, ResumeOptions
 from lightmeter.options import Options, make_options, parse_options
-from lightmeter.planning.build import load_plan, refresh_service_info, stream_plan
-from lightmeter.planning.consent import must_be_explicit
+from lightmeter.planning.build import refresh_service_info, stream_plan
 from lightmeter.planning.plan import Plan
 from lightmeter.planning.progress import Progress
 from lightmeter.run_session.session import (
     changed_options,
-    find_run_of_manifest,
     find_run_of_plan,
+    must_be_run,
     prepare_run_journal,
-    store_options,
 )
 from lightmeter.scale_out.check_manifest import LOCAL, ScaleOut, split_scale_out, stream_shard_checks
 from lightmeter.settings import Settings, read_settings
@@ -57,7 +55,7 @@ async def plan(source: ManifestSource, *, progress: bool | None = None, **option
         ManifestError: the manifest cannot be read at all.
         SettingsError: an option is wrong (the message names it), or the service does not offer a wanted back end.
         AccessDenied: the service does not accept the key. A missing key is only a note in the plan.
-        WorkersLost: several worker processes died during the same shard.
+        WorkersLost: several worker processes died during the same shard, or Dask's scheduler was lost.
     """
     scale_out, values = split_scale_out(options)
     steps = stream_screened_plan(source, make_options(**values), read_settings(), scale_out=scale_out)
@@ -94,7 +92,7 @@ async def stream_screened_plan(
     """
     screen, checker = await asyncio.to_thread(make_screen, options, settings), None
     if scale_out.executor != "local" and options.precheck:
-        source = await asyncio.to_thread(rereadable, source)
+        source = await rereadable(source)
         async with aclosing(stream_shard_checks(source, options, settings, scale_out)) as shards:
             async for result in shards:
                 if isinstance(result, Progress):
@@ -210,75 +208,6 @@ async def run(
     return await last_step(stream_run(plan, out, consent=consent, accept_journal=accept_journal), show=progress)
 
 
-async def prepare_run(
-    source: ManifestSource,
-    out: Path | str,
-    *,
-    settings: Settings | None = None,
-    consent: bool = False,
-    **options: Unpack[PlanOptions],
-) -> RunSummary:
-    """Plan a manifest and write the plan to the output folder `out`, so that `stream_resume` can run it.
-
-    Spends nothing. If the folder already holds a run of this manifest, that run gets the new options, such as `budget`.
-
-    Args:
-        source: The manifest, as for `plan`.
-        out: The output folder.
-        settings: The user's settings; None means those of the environment and the settings file.
-        consent: Whether to allow what `Plan.needs_consent` lists, as for `run`.
-        options: The options of the run, as for `plan`.
-
-    Raises:
-        ManifestError: the manifest cannot be read at all.
-        SettingsError: an option is wrong, there is no key, or an option differs that the run in `out` must keep.
-        UsageError: the user must consent to something first: see `Plan.needs_consent`.
-        AccessDenied: the service does not accept the key; checked before the first row is read.
-        Unreachable: the service does not answer; checked before the first row is read.
-    """
-    folder, new_options, source = Path(out), make_options(**options), await asyncio.to_thread(rereadable, source)
-    header = await asyncio.to_thread(find_run_of_manifest, folder, source, new_options)
-    settings = settings or read_settings()
-    if header is None or header.planning_open:
-        if not consent:
-            must_be_explicit(new_options, settings)
-        steps = stream_screened_plan(source, new_options, settings, out=folder, require_service=True)
-        plan = await last_step(steps, show=False)
-        header = await prepare_new_run(plan, folder, settings)
-    await store_options(folder, merged_options(folder, header, new_options), settings)
-    return summarize(folder)
-
-
-async def prepare_run_from_plan(
-    path: Path | str, out: Path | str, *, settings: Settings | None = None, consent: bool = False
-) -> RunSummary:
-    """Write the plan in the file `path` to the output folder `out`, so that `stream_resume` can run it. Spends nothing.
-
-    Args:
-        path: The plan file.
-        out: The output folder.
-        settings: The user's settings; None means those of the environment and the settings file.
-        consent: Whether to allow what `Plan.needs_consent` lists, as for `run`.
-
-    Raises:
-        SettingsError: the file is no plan file, there is no key, or an option differs that the run in `out` must keep.
-        ManifestError: the manifest of the plan is no longer there.
-        PlanChanged: the manifest, the prices or the service changed since the plan was saved.
-        UsageError: the user must consent to something first: see `Plan.needs_consent`.
-        AccessDenied: the service does not accept the key.
-        Unreachable: the service does not answer.
-    """
-    settings = settings or read_settings()
-    folder, plan = Path(out), await asyncio.to_thread(load_plan, path, settings)
-    if not consent:
-        plan.must_not_need_consent()
-    if find_run_of_plan(folder, plan) is None:
-        plan = await refresh_service_info(plan, settings)
-    header = await prepare_new_run(plan, folder, settings)
-    await store_options(folder, merged_options(folder, header, plan.options), settings)
-    return summarize(folder)
-
-
 async def resume(
     out: Path | str,
     *,
@@ -363,7 +292,7 @@ async def stream_run(
             yield step
 
 
-async def stream_resume(
+async def stream_resume(  # noqa: PLR0913 (each is an argument of a command)
     out: Path | str,
     *,
     stop: asyncio.Event | None = None,
@@ -371,6 +300,7 @@ async def stream_resume(
     tables: bool = True,
     pay_again: int = 0,
     accept_journal: bool = False,
+    run_id: str | None = None,
     **changes: Unpack[ResumeOptions],
 ) -> AsyncGenerator[Progress | Run]:
     """Continue a run as `resume` does: yield progress, and at the end the run.
@@ -382,10 +312,12 @@ async def stream_resume(
         tables: Whether to write the tables at the end.
         pay_again: Maximum credits for repeating requests whose answer was lost. They may be charged twice.
         accept_journal: Whether to continue a journal that is a copy or a restored backup.
+        run_id: Id of the run to continue; None means the run that the folder holds.
         changes: Options to change, such as `budget`.
     """
     folder = Path(out)
     header = read_run_header(folder)
+    must_be_run(folder, header, run_id)
     options = header.options
     if changes:
         options = parse_options(**{**options.model_dump(), **changes})

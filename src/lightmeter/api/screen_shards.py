@@ -131,7 +131,7 @@ async def stream_screen_shards(
 
     Raises:
         UsageError: the files of the shards cannot be written or read.
-        WorkersLost: several worker processes died during the same shard.
+        WorkersLost: several worker processes died during the same shard, or Dask's scheduler was lost.
     """
     with open_read_only(folder) as db:
         pending = count_by_status(db)["pending"]

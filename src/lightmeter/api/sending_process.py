@@ -147,7 +147,7 @@ class SendingProcess:
 
 
 @asynccontextmanager
-async def start_sending_process(
+async def start_sending_process(  # noqa: PLR0913 (each is sent to the process)
     out: Path | str,
     settings: Settings,
     *,
@@ -155,6 +155,7 @@ async def start_sending_process(
     rows: int | None = None,
     source: str | None = None,
     options: Options | None = None,
+    run_id: str | None = None,
 ) -> AsyncIterator[SendingProcess]:
     """Start a process that sends the pending rows of a run. When the `with` block ends, stop it and wait for answers.
 
@@ -168,7 +169,9 @@ async def start_sending_process(
         rows: Number of rows of the run; None if it is not planned yet.
         source: A manifest to send while it is being read. None sends the run that is planned in `out`. This function
             does not check whether the run needs the user's consent: see `lightmeter.planning.consent`.
-        options: The options of the run of `source`; None if `source` is None.
+        options: The options of the run; None means those of the run that is planned in `out`.
+        run_id: Id of the planned run. If another process has started another run in `out`, nothing is sent. None means
+            the run that `out` holds.
     """
     command = (sys.executable, "-P", "-m", resume_process.__name__)
     process = await asyncio.create_subprocess_exec(
@@ -181,6 +184,7 @@ async def start_sending_process(
         "shard_rows": shard_rows,
         "source": source,
         "options": None if options is None else options.model_dump(mode="json"),
+        "run_id": run_id,
         "api_key": None if settings.api_key is None else settings.api_key.get_secret_value(),
         "base_url": settings.base_url,
     }

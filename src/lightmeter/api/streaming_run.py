@@ -85,7 +85,7 @@ async def stream_manifest(
             row does not raise this, but ends the run.
     """
     check_streamable(options, source)
-    source = await asyncio.to_thread(rereadable, source)
+    source = await rereadable(source)
     header = await asyncio.to_thread(find_run_of_manifest, folder, source, options)
     if header is None:
         plan = await plan_without_rows(source, options, settings)

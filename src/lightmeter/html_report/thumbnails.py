@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +37,16 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 LIMITS: Final = DecoderLimits(wall_s=20.0, cpu_s=20)
 """Limits of time for decoding a video."""
 
-MAX_CONCURRENT: Final = 4
-"""Maximum number of thumbnails that are made at the same time."""
+MAX_FETCHED: Final = 4
+"""Maximum number of files that one call of `make_thumbnails` opens or downloads at the same time."""
+
+MAX_DECODED: Final = 4
+"""Maximum number of files that are decoded at the same time in one event loop, for all calls of `make_thumbnails`.
+
+All pages of a process share one event loop.
+"""
+
+_decoding_slots: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +94,8 @@ async def make_thumbnails(
             thumbnail.
     """
     async with AsyncExitStack() as stack:
-        prober = await stack.enter_async_context(UrlProber(connections=MAX_CONCURRENT)) if fetch else None
-        slots = asyncio.Semaphore(MAX_CONCURRENT)
+        prober = await stack.enter_async_context(UrlProber(connections=MAX_FETCHED)) if fetch else None
+        slots = asyncio.Semaphore(MAX_FETCHED)
 
         async def make(source: ThumbnailSource) -> None:
             async with slots:
@@ -101,7 +110,7 @@ async def _make_thumbnail(source: ThumbnailSource, prober: UrlProber | None) -> 
             return Thumbnail(source.kept, await asyncio.to_thread(_blur, source.kept))
     try:
         if source.path is not None:
-            async with local_file(source.path) as file:
+            async with local_file(source.path) as file, _decoding_slot():
                 rgb = await _decode(file)
         elif prober is None:
             return Thumbnail(reason="not on this machine")
@@ -109,12 +118,18 @@ async def _make_thumbnail(source: ThumbnailSource, prober: UrlProber | None) -> 
             with LockedTempDir() as folder:
                 path = folder.path / "media"
                 await download_media(source.url, path, prober)
-                rgb = await _decode(path)
+                async with _decoding_slot():
+                    rgb = await _decode(path)
     except LightmeterError as error:
         return Thumbnail(reason=str(error))
     except OSError as error:
         return Thumbnail(reason=error.strerror or type(error).__name__)
     return await asyncio.to_thread(lambda: Thumbnail(thumbnail(rgb, SIDE_PX), thumbnail(rgb, BLURRED_SIDE_PX)))
+
+
+def _decoding_slot() -> asyncio.Semaphore:
+    """Return the semaphore of the running event loop for `MAX_DECODED`."""
+    return _decoding_slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(MAX_DECODED))
 
 
 def _blur(jpeg: bytes) -> bytes:

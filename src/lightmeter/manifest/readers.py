@@ -6,6 +6,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from hashlib import sha256
 from itertools import chain
 from os import PathLike
@@ -15,6 +16,7 @@ from typing import IO, Any, Final, Protocol, TypeAlias, cast, runtime_checkable
 
 import orjson
 
+from lightmeter.daemon_threads import call_in_daemon_thread
 from lightmeter.errors import ManifestError
 from lightmeter.manifest.byte_sources import HashingReader, LineReader, Location, cannot_open, decompress, open_raw
 from lightmeter.manifest.folders import FileSet, file_set, stored_digest
@@ -84,14 +86,19 @@ def _name_of(source: object) -> str:
     return source.name if isinstance(source, SpooledRows) else type(source).__name__
 
 
-def rereadable(source: ManifestSource) -> ManifestSource:
+async def rereadable(source: ManifestSource) -> ManifestSource:
     """Return a manifest that can be read several times: `source`, or a copy of its rows if `source` is an iterator.
 
-    An iterator, such as a generator, is read to its end. The rows are copied to a temporary file; the batches of an
-    Arrow reader are kept in memory.
+    An iterator, such as a generator, is read to its end, in a thread. The rows are copied to a temporary file; the
+    batches of an Arrow reader are kept in memory. Neither Ctrl-C nor the end of the process waits for an iterator that
+    blocks.
     """
     if not isinstance(source, Iterator):
         return source
+    return await call_in_daemon_thread(partial(_copy_rows, source), "lightmeter-manifest")
+
+
+def _copy_rows(source: Iterator[Any]) -> ManifestSource:
     if isinstance(source, ArrowStream):
         import pyarrow as pa  # noqa: PLC0415 (Arrow only where needed)
 
@@ -161,7 +168,11 @@ class ManifestReader:
         return self._sha256
 
     def stop(self) -> None:
-        """End a wait for standard input in another thread, where a ManifestError is raised; no rows can follow."""
+        """Read no more rows.
+
+        If another thread waits for standard input, a ManifestError is raised there. If it waits for the next row of the
+        user's iterator, that row is the last one that is taken from the iterator.
+        """
         self._stopped.set()
 
     def __iter__(self) -> Iterator[Item]:
@@ -174,6 +185,8 @@ class ManifestReader:
         self._sha256 = None
         folder, rows = self._folder_and_rows()
         for seq, row in enumerate(rows):
+            if self._stopped.is_set():
+                return
             yield make_item(seq, row, folder, self._options)
 
     def _folder_and_rows(self) -> tuple[Path | None, Iterator[RawRow]]:

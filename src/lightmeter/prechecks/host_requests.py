@@ -29,7 +29,7 @@ ROBOTS_BYTES: Final = 512 * 1024
 """Number of first bytes of a robots.txt that are read; RFC 9309 asks for at least 500 KiB."""
 
 ROBOTS_TIMEOUT_S: Final = 15.0
-"""Longest time in seconds for reading a robots.txt, including redirects and repeated requests."""
+"""Longest time in seconds of a request for a robots.txt, including its redirects; a wait for a slot does not count."""
 
 _FIRST_PAUSE_S: Final = 0.5
 _MAX_PAUSE_S: Final = 10.0
@@ -169,11 +169,13 @@ class RobotsFiles:
     async def _read(self, origin: str, host: HostLimit) -> RobotsRules | str:
         """Read the robots.txt of an origin (`https://host:port`); return its rules, or why the file cannot be read."""
         url, limits = f"{origin}/robots.txt", ReadLimits(non_image_bytes=ROBOTS_BYTES)
-        try:
+
+        async def probe() -> ProbeResponse:  # the wait for a slot does not count
             async with asyncio.timeout(ROBOTS_TIMEOUT_S):
-                response = await send_with_retries(
-                    host, lambda: self._prober.probe(url, limits), self._slots, timed=False
-                )
+                return await self._prober.probe(url, limits)
+
+        try:
+            response = await send_with_retries(host, probe, self._slots, timed=False)
         except TimeoutError:
             return f"no whole answer in {ROBOTS_TIMEOUT_S:.0f} s"
         except (HostUnavailable, BrokenTransfer) as error:

@@ -208,27 +208,33 @@ def changed_options(
     return {name: value for name, value in changed.items() if explicit is None or name in explicit}
 
 
-async def store_options(out: Path, options: Options, settings: Settings) -> None:
-    """Replace the options in the journal of the run in `out`.
+async def store_options(out: Path, options: Options, settings: Settings, run_id: str) -> None:
+    """Replace the options in the journal of the run `run_id` in `out`.
 
     Raises:
+        JournalLocked: another process runs the folder, or has started another run in it.
         SettingsError: the run uses the embedded service, but the options or the settings name another one, or the other
             way round.
     """
     with Journal(out) as journal:
-        _check_run(out, settings, options)
+        _check_run(out, settings, options, run_id)
         await journal.write(put_meta({"options": options.model_dump_json()}))
 
 
-def _check_run(out: Path, settings: Settings, options: Options | None, run_id: str | None = None) -> None:
+def must_be_run(out: Path, header: RunHeader, run_id: str | None) -> None:
+    """Raise JournalLocked if the run in `out`, whose header is `header`, is not `run_id`; None means any run."""
+    if run_id not in {None, header.run_id}:
+        hint = "Nothing was sent. Choose another folder, or start again when that run has ended."
+        raise JournalLocked(f"Another process has started another run in {out}.", hint=hint)
+
+
+def _check_run(out: Path, settings: Settings, options: Options | None, run_id: str | None) -> None:
     """Raise an error if the run in `out` is not `run_id`, or if it would change to another kind of service.
 
     `options` are the new options of the run; None means no change. The id is not checked if `run_id` is None.
     """
     header = read_run_header(out)
-    if run_id not in {None, header.run_id}:
-        hint = "Nothing was sent. Choose another folder, or start again when that run has ended."
-        raise JournalLocked(f"Another process has started another run in {out}.", hint=hint)
+    must_be_run(out, header, run_id)
     check_service(f"The run in {out}", options or header.options, settings, embedded=header.embedded)
 
 

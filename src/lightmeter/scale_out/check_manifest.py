@@ -80,7 +80,7 @@ async def stream_shard_checks(
     Raises:
         UsageError: the manifest is standard input; or a shard file cannot be used.
         ManifestError: the manifest cannot be read.
-        WorkersLost: several worker processes died during the same shard.
+        WorkersLost: several worker processes died during the same shard, or Dask's scheduler was lost.
     """
     location = location_of(source)
     if location is not None and location.is_stdin:

@@ -37,6 +37,11 @@ _RAY_HINT: Final = (
     "cluster with `ray start --head` and set RAY_ADDRESS=auto. The logs are in /tmp/ray/session_latest/logs."
 )
 
+_SCHEDULER_HINT: Final = (
+    "Start the scheduler again, or unset DASK_SCHEDULER_ADDRESS to use this machine alone. Then repeat the command: "
+    "nothing was paid for, and what was checked is kept."
+)
+
 _MapShards: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Generator[Any]]
 
 
@@ -57,7 +62,7 @@ class ShardExecutor:
         Closing the iterator cancels the shards that have not started.
 
         Raises:
-            WorkersLost: several worker processes died during the same shard.
+            WorkersLost: several worker processes died during the same shard, or Dask's scheduler was lost.
         """
         return self._map(function, shards)
 
@@ -94,6 +99,9 @@ def _dask_client(stack: ExitStack) -> Any:
         return distributed.Client.current()
     except ValueError:  # there is none yet
         pass
+    log = logging.getLogger("distributed.client")  # it would print a traceback if the scheduler is lost
+    stack.callback(log.setLevel, log.level)
+    log.setLevel(logging.CRITICAL)
     if import_extra("dask", "dask", "The executor dask").config.get("scheduler-address", None):
         try:
             return _close_later(stack, distributed.Client())
@@ -122,7 +130,7 @@ def _on_dask(client: Any) -> ShardExecutor:
     def map_shards(function: Callable[[Any], Any], shards: Sequence[Any]) -> Generator[Any]:
         futures = client.map(function, shards, pure=False, retries=0)
         try:
-            ended, beat = distributed.as_completed(futures), time.monotonic()
+            ended, beat = distributed.as_completed(futures, loop=client.loop), time.monotonic()
             while not ended.is_empty():
                 for future in ended.next_batch(block=False):
                     yield future.result()
@@ -133,8 +141,14 @@ def _on_dask(client: Any) -> ShardExecutor:
                 time.sleep(_POLL_S)
         except distributed.scheduler.KilledWorker as error:
             raise _workers_lost(error) from error
+        except distributed.CancelledError as error:
+            futures = []  # no scheduler is left that could cancel them
+            raise WorkersLost(
+                "The Dask scheduler has ended, or cannot be reached any more.", hint=_SCHEDULER_HINT
+            ) from error
         finally:
-            client.cancel(futures)
+            if futures:
+                client.cancel(futures)
 
     return ShardExecutor(max(1, sum(client.nthreads().values())), map_shards)
 

@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for_all
-from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from lightmeter.background_loop import BackgroundLoop
+from lightmeter.background_loop import BackgroundLoop, SharedLoop
 from lightmeter.errors import Interrupted
 
 T = TypeVar("T")
@@ -17,14 +16,16 @@ JobFactory = Callable[[asyncio.Event], Coroutine[Any, Any, T]]
 """A function that returns the coroutine to run. Its argument is an event, which is set when the work should stop."""
 
 
-@cache
+_planner_loop: Final = SharedLoop("lightmeter-planner")
+
+
 def planner_loop() -> BackgroundLoop:
     """Return the event loop in which all planner pages of this process make their plans and runs.
 
     It runs in a background thread. The event loop of a notebook's kernel is no alternative, because it is blocked while
     a cell is executed.
     """
-    return BackgroundLoop("lightmeter-planner")
+    return _planner_loop.get()
 
 
 async def cancel_on_stop(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:

@@ -20,7 +20,7 @@ def size_bytes(folder: Path) -> int:
 
 async def plan(base_url: str, folder: Path) -> None:
     """Read and price the manifest, and write its rows to the journal."""
-    from lightmeter.api.runs import prepare_run  # noqa: PLC0415 (each stage loads only its own)
+    from lightmeter.api.prepared_run import prepare_run  # noqa: PLC0415 (each stage loads only its own)
 
     options = {"features": ["tags", "colors", "nsfw"], "backends": ["clarifai"], "precheck": False, "batch_size": 1}
     await prepare_run(folder / "manifest.csv", folder / "out", base_url=base_url, budget=10**9, **options)

@@ -7,8 +7,10 @@ import logging
 import os
 import random
 import signal
+from base64 import b64encode
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 
 import aiohttp
 import pytest
@@ -23,6 +25,8 @@ KILLS = int(os.environ.get("LIGHTMETER_KILLS", "20")) // 2
 """Kills on each database."""
 
 CREDITS = 1_000_000
+REPEATED = 0.3
+"""Share of the requests that are sent twice."""
 POLLS = 1200
 
 
@@ -30,15 +34,14 @@ POLLS = 1200
 class Load:
     """Clients that continue after errors, and the answers that they got."""
 
-    acknowledged: list[str] = field(default_factory=list)
+    acknowledged: set[str] = field(default_factory=set)
     answered: dict[str, int] = field(default_factory=dict)
     refused: Counter = field(default_factory=Counter)
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-async def send(load, session, address, headers, pictures):
-    """Send one request with one or several pictures, and record its answer."""
-    body = {"file": pictures if len(pictures) > 1 else pictures[0]}
+async def send(load, session, address, headers, body):
+    """Send one request, and record its answer."""
     try:
         async with session.post(f"{address}/api/fetch", json=body, headers=headers) as answer:
             body = await answer.json()
@@ -47,19 +50,36 @@ async def send(load, session, address, headers, pictures):
         await asyncio.sleep(0.05)
         return
     if body.get("status") == "queued":
-        load.acknowledged.append(body["request_id"])
+        load.acknowledged.add(body["request_id"])
     elif body.get("status") == "completed":
         load.answered[body["request_id"]] = body["credits_paid"]
     else:
         load.refused[answer.status] += 1
 
 
-async def keep_sending(load, rng, session, services, headers, encoded):
-    """Send requests in sequence until the test is over."""
+def choose_body(rng, encoded, site):
+    """Return the body of a request with pictures, videos or both, as uploads or URLs; some of them are broken."""
+    number = rng.randrange(1000)
+    pictures = [encoded(number + each) for each in range(rng.choice([1, 3, 12]))]
+    urls = [site.url(f"{kind}/{number}") for kind in ("picture", "video", "broken")]
+    bodies = [
+        {"file": pictures[0]},
+        {"file": pictures},
+        {"file": b64encode(site.video).decode(), "max_frames": rng.choice([1, 5])},
+        {"url": urls[0]},
+        {"url": urls[1], "max_frames": rng.choice([0, 2])},  # the URL does not show that it is a video
+        {"url": urls, "file": pictures, "max_frames": 3},
+    ]
+    return rng.choice(bodies)
+
+
+async def keep_sending(load, rng, session, services, headers, choose):
+    """Send requests in sequence until the test is over; send some of them twice, with an idempotency key."""
     while not load.over.is_set():
-        pictures = [encoded(rng.randrange(1000)) for _ in range(rng.choice([1, 1, 3, 12]))]
-        await send(load, session, rng.choice(services).base_url, headers, pictures)
-        await asyncio.sleep(0.02)
+        body, key = choose(), {"Idempotency-Key": f"{rng.random()}"} if rng.random() < REPEATED else {}
+        for _ in range(2 if key else 1):
+            await send(load, session, rng.choice(services).base_url, {**headers, **key}, body)
+            await asyncio.sleep(0.02)
 
 
 async def kill_repeatedly(processes, rng, kills):
@@ -105,14 +125,15 @@ def create_processes(processes, database):
 
 
 @pytest.mark.sweep
-async def test_kill_9_loses_nothing_and_charges_nothing_twice(processes, database, session, encoded, books):
+async def test_kill_9_loses_nothing_and_charges_nothing_twice(processes, database, session, encoded, books, site):
     """Every request whose client polls completes, and the ledger's revenue equals the charges in the answers."""
     running = create_processes(processes, database)
     await asyncio.gather(*(asyncio.to_thread(process.begin) for process in running))
     headers = {"X-API-Key": f"Token {await create_api_key(database, 'payer', CREDITS)}"}
     services = [process for process in running if process.verb == "serve"]
     load, rng = Load(), random.Random(20)  # noqa: S311 (times, not secrets)
-    sending = [keep_sending(load, rng, session, services, headers, encoded) for _ in range(4)]
+    choose = partial(choose_body, rng, encoded, site)
+    sending = [keep_sending(load, rng, session, services, headers, choose) for _ in range(4)]
     callers = [asyncio.create_task(each) for each in sending]
     await kill_repeatedly(running, rng, KILLS)
     load.over.set()

@@ -122,7 +122,7 @@ def run_command(
         if header is not None:
             changes = changed_options(out, header, wanted, None if saved_plan is not None else explicit)
             changes["accept_journal"] = accept_journal
-            return _continue_run(out, changes, saved_plan, as_json=as_json)
+            return _continue_run(out, header.run_id, changes, saved_plan, as_json=as_json)
         if stream:
             return _run_while_reading(str(manifest), out, wanted, StartArguments(consent=yes), as_json=as_json)
         plan = _load_plan(manifest, saved_plan, wanted, out, consent=yes)
@@ -166,19 +166,20 @@ def _show_and_check_price(plan: Plan, out: Path, check: PriceCheck, *, as_json: 
     return preview
 
 
-def _continue_run(out: Path, changes: dict[str, Any], plan: Plan | None, *, as_json: bool) -> int:
+def _continue_run(out: Path, run_id: str, changes: dict[str, Any], plan: Plan | None, *, as_json: bool) -> int:
     """Continue a run, and return the exit code.
 
     Args:
         out: The output folder.
+        run_id: Id of the run.
         changes: The options that change, as name → new value.
         plan: The plan file that the user gave; the run gets the rows of it that it lacks. None without a plan file.
         as_json: Whether to print the outcome of the run as JSON.
     """
     if plan is not None:
-        prepare_run_journal(plan, out)
+        run_id = prepare_run_journal(plan, out).run_id
     click.echo(f"{out} already holds this run, with {summarize(out).rows} rows read: continuing it.", err=True)
-    run = run_with_progress(lambda stop: stream_resume(out, stop=stop, **changes))
+    run = run_with_progress(lambda stop: stream_resume(out, stop=stop, run_id=run_id, **changes))
     return report_outcome(run, as_json=as_json)
 
 

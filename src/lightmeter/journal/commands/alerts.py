@@ -15,13 +15,15 @@ from lightmeter.journal.commands.submissions import get_meta, put_meta
 ALERTS_META: Final = "alerts"
 """Name under which the table `meta` stores the state of each alert, as JSON."""
 
-AlertState = Literal["sending", "delivered", "failed", "unknown", "superseded"]
+AlertState = Literal["delivered", "failed", "unknown", "superseded"]
 """State of an alert.
 
-`sending`: it is being sent. `delivered`: the receiver accepted it. `failed`: the receiver certainly did not accept it.
-`unknown`: it was sent, but no answer came. `superseded`: it will not be sent, because the run has also reached a higher
-threshold.
+`delivered`: the receiver accepted it. `failed`: the receiver certainly did not accept it. `unknown`: it is being sent,
+or was sent without an answer; so it is also after the process was killed. `superseded`: it will not be sent, because
+the run has also reached a higher threshold. Earlier versions stored `sending` for an alert that was being sent.
 """
+
+_UNANSWERED: Final = "no answer to it is recorded"
 
 _NOTE_START: Final = "The alert “"
 
@@ -34,11 +36,14 @@ def read_alerts(db: sqlite.Connection) -> dict[str, AlertState]:
 
 @sqlite.command
 def claim_alert(db: sqlite.Connection, names: Sequence[str]) -> str | None:
-    """Choose which of several spending alerts to send now, record that it is being sent, and return its name.
+    """Choose which of several spending alerts to send now, record its state as `unknown`, and return its name.
 
     The run has reached all of these alerts. The first in `names` that was not sent yet, or that the receiver did not
     accept, is chosen. The later ones in `names` that were not sent or not accepted are recorded as `superseded`: they
     will not be sent. Return None if no alert is left to send.
+
+    A message tells the user that the chosen alert may not have been delivered, until `end_alert` records the outcome.
+    So the message stays if the process is killed.
 
     Args:
         db: The journal, in a transaction.
@@ -50,7 +55,8 @@ def claim_alert(db: sqlite.Connection, names: Sequence[str]) -> str | None:
     if not pending:
         return None
     _replace_notes(db, pending[1:], None)
-    put_meta({ALERTS_META: json.dumps({**states, **dict.fromkeys(pending, "superseded"), pending[0]: "sending"})})(db)
+    put_meta({ALERTS_META: json.dumps({**states, **dict.fromkeys(pending, "superseded")})})(db)
+    end_alert(pending[0], "unknown", _UNANSWERED)(db)
     return pending[0]
 
 

@@ -14,6 +14,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Final, Protocol, Self
 
+from lightmeter.daemon_threads import call_in_daemon_thread
 from lightmeter.journal.thumbnails import ThumbnailStore
 from lightmeter.manifest.item import Item
 from lightmeter.planning.checks.check_cache import CheckCache
@@ -76,7 +77,7 @@ async def check_rows(
     window = _Window(checker, cache, thumbnails)
     try:
         while True:
-            while window.has_room and (chunk := await asyncio.to_thread(lambda: list(islice(items, CHUNK_ROWS)))):
+            while window.has_room and (chunk := await _read_chunk(items)):
                 await window.add(chunk)
                 if window.is_first_done:
                     break
@@ -88,6 +89,14 @@ async def check_rows(
             yield CheckedRows(rows, window.checked)
     finally:
         await window.close()
+
+
+async def _read_chunk(items: Iterator[Item]) -> list[Item]:
+    """Return the next rows, at most `CHUNK_ROWS`.
+
+    The user's iterator, or a file on another machine, may block: neither Ctrl-C nor the process's end waits for it.
+    """
+    return await call_in_daemon_thread(lambda: list(islice(items, CHUNK_ROWS)), "lightmeter-manifest")
 
 
 class _Window:

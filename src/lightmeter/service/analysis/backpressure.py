@@ -7,8 +7,9 @@ minutes is refused at once, before credits are reserved for it.
 All accounts together may have twice as many pending pictures as one account alone. The limit of an account is half of
 what the other accounts leave of this allowed total. An account can exceed its limit, because its first pending request
 may have any size. So each of the others counts as at most half of what those with more pending pictures leave.
-Otherwise two accounts could make the service refuse the requests of all other accounts. With the default limit, twelve
-accounts together still can.
+Otherwise two accounts could make the service refuse the requests of all other accounts. An account without pending
+pictures is never refused. Its request may have to wait until a running request of another account ends; then it is the
+turn of this account.
 """
 
 from __future__ import annotations
@@ -98,8 +99,7 @@ class AdmissionController:
                 pending picture.
 
         Raises:
-            ServiceOverloaded: the account has pending pictures, and would exceed its limit with this request; or the
-                other accounts have so many that its limit is 0.
+            ServiceOverloaded: the account has pending pictures, and would exceed its limit with this request.
         """
         pending = self._pending + Counter(waiting_requests)
         own = pending.pop(account_id, 0)
@@ -107,7 +107,7 @@ class AdmissionController:
         for count in sorted(pending.values(), reverse=True):
             left -= min(count, math.ceil(left / 2))
         limit = math.ceil(left / 2)
-        if limit == 0 or (own and own + pictures > limit):
+        if own and own + pictures > limit:
             raise ServiceOverloaded(self._retry_after_s(own + total - left, own + pictures - limit))
         return self.reserve(account_id, pictures)
 

@@ -35,8 +35,8 @@ from hashlib import sha256
 from math import ceil
 from typing import TypeAlias, TypeVar
 
+from lightmeter.daemon_threads import run_in_daemon_thread
 from lightmeter.errors import BackendError, LightmeterError
-from lightmeter.service.analysis.daemon_threads import run_in_daemon_thread
 from lightmeter.service.analysis.fair_queue import Caller, FairQueue
 from lightmeter.service.backends.base import RGB, AnalysisOptions, Backend, traits_of
 from lightmeter.service.metrics import Metrics

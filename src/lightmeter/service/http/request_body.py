@@ -26,6 +26,12 @@ MAX_TOTAL_BYTES: Final = MAX_BODY_BYTES + 64 * 1024 * 1024
 It is more than the maximum for one account, so that one account leaves memory to other accounts.
 """
 
+SHARED_BYTES: Final = 32 * 1024 * 1024
+"""Of the last bytes of `MAX_TOTAL_BYTES`, an account gets at most half of what the other accounts leave.
+
+So two accounts with large bodies leave memory to a third one, which leaves memory to a fourth one, and so on.
+"""
+
 MIN_BYTES_PER_S: Final = 128 * 1024
 """Minimum average speed at which a body must arrive: about 1 Mbit/s. Slower bodies are refused after some time."""
 
@@ -71,7 +77,8 @@ class BodyShare:
         """
         more = size_bytes - self._size_bytes
         account_bytes = self._reserved[self._account_id] + more
-        if more > 0 and (account_bytes > MAX_BODY_BYTES or self._reserved.total() + more > MAX_TOTAL_BYTES):
+        left = MAX_TOTAL_BYTES - (self._reserved.total() - self._reserved[self._account_id])
+        if more > 0 and account_bytes > min(MAX_BODY_BYTES, max(left - SHARED_BYTES, left // 2)):
             raise ServiceOverloaded(RETRY_AFTER_S)
         self._size_bytes = size_bytes
         self._reserved[self._account_id] = account_bytes

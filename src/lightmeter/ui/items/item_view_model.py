@@ -6,14 +6,13 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
-from functools import cache
 from pathlib import Path
 from threading import RLock
 from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import Field
 
-from lightmeter.background_loop import BackgroundLoop
+from lightmeter.background_loop import BackgroundLoop, SharedLoop
 from lightmeter.html_fragments import data_uri
 from lightmeter.html_report.thumbnails import Thumbnail, ThumbnailSource, make_thumbnails
 from lightmeter.media.video.sampling import MAX_DURATION_S
@@ -33,14 +32,16 @@ MAX_STRIP: Final = 24
 Seconds: TypeAlias = Annotated[float, Field(ge=0, le=MAX_DURATION_S)]
 
 
-@cache
+_items_loop: Final = SharedLoop("lightmeter-items")
+
+
 def items_loop() -> BackgroundLoop:
     """Return the event loop in which all gallery and review pages of this process do their background work.
 
     It runs in a background thread. The event loop of a notebook's kernel is no alternative, because it is blocked while
     a cell is executed.
     """
-    return BackgroundLoop("lightmeter-items")
+    return _items_loop.get()
 
 
 class ItemViewModel(ViewModel):

@@ -55,18 +55,12 @@ class BurnDown:
         if len(self._points) > MAX_POINTS:
             self._points = [*self._points[:-1:2], point]
 
-    def rates(self) -> list[float]:
+    def rates(self) -> list[float | None]:
         """Return the rows finished per second in the last 10 s, in the last 60 s and since the first point.
 
-        A rate is left out if there are no two points at different times in its period. Then the rates of all shorter
-        periods are left out too. So one rate is that since the first point, and two are those of the longer periods.
+        A rate is None if there are no two points at different times in its period.
         """
-        rates = []
-        for window in (*RATE_WINDOWS_S, None):
-            points = self._points if window is None else self._within(window)
-            if points and (seconds := points[-1].seconds - points[0].seconds) > 0:
-                rates.append((points[0].pending_rows - points[-1].pending_rows) / seconds)
-        return rates
+        return [*(_rate(self._within(window_s)) for window_s in RATE_WINDOWS_S), _rate(self._points)]
 
     def _within(self, window_s: float) -> Sequence[BurnPoint]:
         last = self._recent[-1].seconds if self._recent else 0.0
@@ -77,7 +71,7 @@ class BurnDown:
 
         They follow from the highest and the lowest of the rates that `rates` returns. Rates of 0 are ignored.
         """
-        rates = [rate for rate in self.rates() if rate > 0]
+        rates = [rate for rate in self.rates() if rate is not None and rate > 0]
         if not rates or not self._points:
             return None
         left = self._points[-1].pending_rows
@@ -101,15 +95,21 @@ class BurnDown:
         """Return the data of the page's chart as a JSON-compatible object.
 
         Its keys are `cap` (the most credits that the run may spend; None means no limit), `points` (for each
-        `BurnPoint`, a list of seconds, paid credits and held credits), `rate` (the first of `rates`, rows per second),
+        `BurnPoint`, a list of seconds, paid credits and held credits), `rate` (rows per second in the last 10 s),
         `eta_s` (the least and the greatest number of seconds), and `remaining` (credits, a dict with `low` and `high`,
         None if there is no upper limit). `rate` and `eta_s` are None while unknown.
         """
-        rates, eta, remaining = self.rates(), self.eta_s(), self.remaining_credits()
+        rate, eta, remaining = self.rates()[0], self.eta_s(), self.remaining_credits()
         return {
             "cap": self._cap,
             "points": [[round(each.seconds, 2), each.paid, each.held] for each in self._points],
-            "rate": rates[0] if rates else None,
+            "rate": rate,
             "eta_s": None if eta is None else list(eta),
             "remaining": {"low": remaining.low, "high": remaining.high},
         }
+
+
+def _rate(points: Sequence[BurnPoint]) -> float | None:
+    """Return the rows finished per second from the first to the last point; None if they have the same time."""
+    seconds = points[-1].seconds - points[0].seconds if points else 0.0
+    return (points[0].pending_rows - points[-1].pending_rows) / seconds if seconds > 0 else None

@@ -114,7 +114,7 @@ class PlanSource:
                     raise
         if self._manifest is None:
             raise UsageError("The manifest of this run is not known, so its rows cannot be read again.")
-        self._manifest = await asyncio.to_thread(rereadable, self._manifest)
+        self._manifest = await rereadable(self._manifest)
         planning = stream_screened_plan(self._manifest, options, read_settings(), out=out)
         async with aclosing(planning) as steps:
             async for step in steps:

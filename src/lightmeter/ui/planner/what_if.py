@@ -221,16 +221,16 @@ class PlannedPrices:
     def _affordable_share(budget: int, quote: PriceQuote, rows: RowRange) -> dict[str, Any] | None:
         """Estimate how many of `rows` a `budget` below their highest price pays for, as if all rows cost the same.
 
-        Return a dict from `range_json`: `low` and `high` are numbers of rows, at most `rows.high`, and `label` is
+        This is estimated once from the least number of rows and its price, and once from the greatest. The result is a
+        dict from `range_json`: `low` and `high` are numbers of rows, at most `rows.low` and `rows.high`, and `label` is
         `estimate`. Return None if the price is not known or may be 0. `rows` is the number of rows that the run would
         pay for without a budget, `quote` has their price, and `budget` is in credits.
         """
         price = quote.credits
         if price is None or not price.low:
             return None
-        most = min(rows.high, rows.high * budget // price.low)
-        least = 0 if not price.high else min(most, rows.low * budget // price.high)
-        return range_json(RowRange(least, most), is_estimate=True)
+        paid = rows.low * budget // price.low, 0 if price.high is None else rows.high * budget // price.high
+        return range_json(RowRange(min(rows.low, *paid), min(rows.high, max(paid))), is_estimate=True)
 
 
 def quote_json(quote: PriceQuote) -> dict[str, Any]:

@@ -7,9 +7,12 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 T = TypeVar("T")
+
+_WAKE_S: Final = 0.5
+"""Seconds after which `call_in_daemon_thread` wakes the event loop."""
 
 
 def run_in_daemon_thread(function: Callable[[], T], name: str) -> asyncio.Future[T]:
@@ -30,3 +33,18 @@ def run_in_daemon_thread(function: Callable[[], T], name: str) -> asyncio.Future
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return future
+
+
+async def call_in_daemon_thread(function: Callable[[], T], name: str) -> T:
+    """Call `function` in a new daemon thread called `name`, and return its result.
+
+    If the calling task is cancelled, do not wait for `function`. The event loop is woken twice a second, because the
+    loop of a notebook's kernel notices an interrupt only when it wakes up.
+    """
+    result = run_in_daemon_thread(function, name)
+    try:
+        while not result.done():
+            await asyncio.wait({result}, timeout=_WAKE_S)
+        return result.result()
+    finally:
+        result.cancel()
