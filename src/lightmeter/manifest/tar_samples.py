@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final
 
-import orjson
-
 from lightmeter.manifest.item import JSON, MEDIA_SUFFIXES
+from lightmeter.manifest.json_values import parse_json
 from lightmeter.manifest.row_parser import RawRow
 from lightmeter.manifest.tar_members import TAR_ERRORS, HeaderReader, TarMember, open_archive
 
@@ -164,8 +163,7 @@ def _value(suffix: str, content: bytes) -> JSON:
         ValueError: the content is not valid JSON, or not UTF-8.
     """
     if suffix == ".json":
-        value: JSON = orjson.loads(content)
-        return value
+        return parse_json(content)
     text = content.decode().strip("\r\n")
     is_number = suffix == ".cls" and re.fullmatch(r"\s*-?\d{1,18}\s*", text) is not None
     return int(text) if is_number else text
