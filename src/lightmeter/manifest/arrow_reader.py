@@ -112,7 +112,10 @@ def _dataset(files: FileSet, names: list[str], schema: pa.Schema) -> ds.Dataset:
 
 
 def open_stream(source: Any) -> pa.RecordBatchReader | None:
-    """Return an Arrow reader of `source`, a DataFrame or other table; None if Arrow cannot hold it (mixed types)."""
+    """Return an Arrow reader of `source`, a DataFrame or other table; None if Arrow cannot pass it on.
+
+    That is so if a column has Python values of mixed types, or is nested in more than 64 levels.
+    """
     try:
         return pa.RecordBatchReader.from_stream(source)
     except (pa.ArrowException, TypeError, OverflowError):

@@ -1,4 +1,4 @@
-"""Parses JSON without a loss of digits. No I/O."""
+"""Parses JSON without a loss of digits, and finds values that are nested too deeply to be stored. No I/O."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ from typing import Final
 import orjson
 
 from lightmeter.manifest.item import JSON
+
+MAX_NESTING: Final = 250
+"""Most levels of lists and objects in one cell of a manifest.
+
+The journal and plan files are written by orjson, which writes 254 levels, and they nest a cell in up to three more.
+"""
 
 _LONG_NUMBER: Final = re.compile("[0-9]{19}")
 _LONG_NUMBER_BYTES: Final = re.compile(b"[0-9]{19}")
@@ -36,3 +42,14 @@ def _integer(digits: str) -> int | str:
         return digits
     value = int(digits)
     return value if -(2**63) <= value < 2**64 else digits
+
+
+def is_too_deep(value: JSON) -> bool:
+    """Return whether a value is nested in more than `MAX_NESTING` levels of lists and objects."""
+    level = [value]
+    for _ in range(MAX_NESTING + 1):
+        nested = [one for one in level if isinstance(one, (list, tuple, dict))]
+        if not nested:
+            return False
+        level = [inner for one in nested for inner in (one.values() if isinstance(one, dict) else one)]
+    return True

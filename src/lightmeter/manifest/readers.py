@@ -286,8 +286,10 @@ class ManifestReader:
         stream = open_stream(self._source)
         if stream is not None:
             return batch_rows(stream, stream.schema, self.name, self._types, self._options)
-        # Arrow has no columns of mixed Python types; rows as dicts may have them.
-        return self._typed_rows(sequence_rows(cast("Any", self._source).to_dict("records")))
+        # Arrow has no columns of mixed Python types, and passes on 64 levels of nesting; dicts may have both.
+        table = cast("Any", self._source)
+        rows = table.to_pylist() if hasattr(table, "to_pylist") else table.to_dict("records")
+        return self._typed_rows(sequence_rows(rows))
 
     def _typed_rows(self, rows: Iterator[RawRow]) -> Iterator[RawRow]:
         """Yield `rows` unchanged. Before each row, adapt the column types that `extra_types` returns to its values.

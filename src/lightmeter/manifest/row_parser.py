@@ -15,6 +15,7 @@ from pathlib import Path
 from lightmeter.errors import ManifestError
 from lightmeter.manifest.canonical_url import canonical_url
 from lightmeter.manifest.item import JSON, MEDIA_KINDS, Item, MediaKind, stable_id
+from lightmeter.manifest.json_values import MAX_NESTING, is_too_deep
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,15 @@ class RawRow:
     cells: Mapping[str, JSON]
     problem: str | None = None
     stored_path: str | None = None
+
+
+def storable_row(cells: Mapping[str, JSON]) -> RawRow:
+    """Return the row with these cells. Cells that are nested too deeply to be stored are left out, with a problem."""
+    deep = [name for name, value in cells.items() if isinstance(value, (list, dict)) and is_too_deep(value)]
+    if not deep:
+        return RawRow(cells)
+    kept = {name: value for name, value in cells.items() if name not in deep}
+    return RawRow(kept, f"its {deep[0]} is nested deeper than {MAX_NESTING} levels")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from lightmeter.manifest.item import JSON, MEDIA_SUFFIXES
-from lightmeter.manifest.json_values import parse_json
+from lightmeter.manifest.json_values import MAX_NESTING, is_too_deep, parse_json
 from lightmeter.manifest.row_parser import RawRow
 from lightmeter.manifest.tar_members import TAR_ERRORS, HeaderReader, TarMember, open_archive
 
@@ -160,10 +160,13 @@ def _value(suffix: str, content: bytes) -> JSON:
     `suffix` is the suffix of the member's name, such as `.json`, and `content` its bytes.
 
     Raises:
-        ValueError: the content is not valid JSON, or not UTF-8.
+        ValueError: the content is not valid JSON, is nested too deeply to be stored, or is not UTF-8.
     """
     if suffix == ".json":
-        return parse_json(content)
+        value = parse_json(content)
+        if is_too_deep(value):
+            raise ValueError(f"it is nested deeper than {MAX_NESTING} levels")
+        return value
     text = content.decode().strip("\r\n")
     is_number = suffix == ".cls" and re.fullmatch(r"\s*-?\d{1,18}\s*", text) is not None
     return int(text) if is_number else text

@@ -18,7 +18,7 @@ from lightmeter.manifest.byte_sources import LineReader
 from lightmeter.manifest.canonical_url import is_url
 from lightmeter.manifest.csv_records import BrokenRecord, RecordReader, UnterminatedQuote, split_line
 from lightmeter.manifest.json_values import parse_json
-from lightmeter.manifest.row_parser import RawRow, ReadOptions, column_roles, missing_column
+from lightmeter.manifest.row_parser import RawRow, ReadOptions, column_roles, missing_column, storable_row
 
 LineFormat: TypeAlias = Literal["csv", "tsv", "jsonl", "json", "text"]
 
@@ -64,7 +64,7 @@ def jsonl_rows(lines: LineReader) -> Iterator[RawRow]:
             yield RawRow({"url": text[:_SHOWN_CHARS]}, f"line {lines.number} is broken JSON: {error}")
             continue
         if isinstance(row, dict):
-            yield RawRow(row)
+            yield storable_row(row)
         else:
             yield RawRow({"url": text[:_SHOWN_CHARS]}, f"line {lines.number} is no JSON object")
 
@@ -94,11 +94,11 @@ def json_rows(lines: LineReader) -> Iterator[RawRow]:
         )
     for place, row in enumerate(rows):
         if isinstance(row, dict):
-            yield RawRow(row)
+            yield storable_row(row)
         elif isinstance(row, str):
             yield RawRow({"url": row})
         else:
-            shown = orjson.dumps(row).decode()[:_SHOWN_CHARS]
+            shown = orjson.dumps(storable_row({"url": row}).cells.get("url")).decode()[:_SHOWN_CHARS]
             yield RawRow({"url": shown}, f"element {place} of the array is neither an object nor a text")
 
 
