@@ -69,6 +69,23 @@ def test_a_long_integer_changes_no_other_value_of_its_row(number, other, text):
     assert str(first.extra["c"][0]) == str(number)
 
 
+@pytest.mark.parametrize("values", [(2**53 + 1, 0.5), (0.5, 1, -(2**53) - 1), (1, 2**53 + 1, 0.5)], ids=str)
+def test_an_integer_beside_floats_loses_no_digit(tmp_path, values):
+    """A column with floats and with an integer that a float would round is a column of texts, with all digits."""
+    rows = [{"id": str(place), "url": URL, "n": value} for place, value in enumerate(values)]
+    plan = lm.sync(lm.plan(manifest(tmp_path, "jsonl", rows), features=["tags"], precheck=False, budget=0))
+    run = lm.sync(lm.run(plan, out=tmp_path / "out"))
+    assert run.table("assets")["n"].to_pylist() == list(map(str, values))
+
+
+@pytest.mark.parametrize(("values", "kind"), [((1, 0.5, 2**53), "double"), ((1, 2**53 + 1, None), "int64")], ids=str)
+def test_a_column_of_numbers_stays_one_where_nothing_is_lost(tmp_path, values, kind):
+    """Integers that a float holds are numbers beside floats, and longer ones are numbers beside integers."""
+    reader = ManifestReader(manifest(tmp_path, "jsonl", [{"url": URL, "n": value} for value in values]))
+    assert [item.extra["n"] for item in reader] == list(values)
+    assert reader.extra_types == {"n": kind}
+
+
 @pytest.mark.parametrize("form", ["jsonl", "json", "list", "generator", "table"])
 def test_a_value_that_is_nested_too_deeply_makes_a_bad_row(tmp_path, form):
     """Such a row has a reason and keeps its other columns; the deepest value that can be stored is read unchanged."""

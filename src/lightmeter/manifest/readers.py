@@ -139,7 +139,7 @@ class ManifestReader:
         types of CSV, TSV, Parquet and DataFrames are known from the first item on. In JSON lines and lists of dicts,
         each row may add columns, so the result covers only the rows that were read so far.
         """
-        return {name: "string" if kind == "null" else kind for name, kind in self._types.items()}
+        return {name: {"null": "string", "long": "int64"}.get(kind, kind) for name, kind in self._types.items()}
 
     @property
     def stored_at(self) -> str | None:
