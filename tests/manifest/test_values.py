@@ -86,6 +86,15 @@ def test_a_column_of_numbers_stays_one_where_nothing_is_lost(tmp_path, values, k
     assert reader.extra_types == {"n": kind}
 
 
+def test_an_interval_of_arrow_is_text():
+    """A value of an Arrow type that neither JSON nor Parquet has is its text."""
+    table = pa.table({"url": [URL, URL], "span": pa.array([(1, 2, 3), None], pa.month_day_nano_interval())})
+    assert [item.extra["span"] for item in ManifestReader(table)] == [
+        "MonthDayNano(months=1, days=2, nanoseconds=3)",
+        None,
+    ]
+
+
 @pytest.mark.parametrize("form", ["jsonl", "json", "list", "generator", "table"])
 def test_a_value_that_is_nested_too_deeply_makes_a_bad_row(tmp_path, form):
     """Such a row has a reason and keeps its other columns; the deepest value that can be stored is read unchanged."""

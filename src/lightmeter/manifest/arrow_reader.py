@@ -207,7 +207,7 @@ def _json_value(value: Any) -> JSON:
     A nested value becomes an array or an object; integers, floats and booleans inside it stay as they are. A date
     becomes text in ISO 8601, bytes become base64. Any other value, such as a decimal, becomes its text.
     """
-    if isinstance(value, (list, dict, tuple)):
+    if isinstance(value, (list, dict)) or type(value) is tuple:  # an interval is a subclass of tuple
         converted: JSON = orjson.loads(orjson.dumps(value, default=_json_value, option=orjson.OPT_NON_STR_KEYS))
         return converted
     if isinstance(value, (date, datetime)):
