@@ -1,8 +1,8 @@
 """The user's settings for all runs, from environment variables LIGHTMETER_* and a settings file.
 
 The file is `settings.toml` in the user's configuration folder for lightmeter, or the path in `LIGHTMETER_SETTINGS`. The
-variables override the file. An empty variable or entry counts as not set. The API key comes only from here, never from
-an argument.
+variables override the file. A variable or entry that is empty or white space counts as not set. The API key comes only
+from here, never from an argument.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from platformdirs import user_cache_path, user_config_path, user_state_path
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
+    EnvSettingsSource,
     NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
@@ -89,16 +90,26 @@ def _check_thresholds(text: str) -> str:
     return text
 
 
+class _Variables(EnvSettingsSource):
+    """The settings in environment variables. Variables that are empty or white space are left out."""
+
+    def __call__(self) -> dict[str, Any]:
+        return _without_empty(super().__call__())
+
+
+def _without_empty(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if not (isinstance(value, str) and not value.strip())}
+
+
 class Settings(BaseSettings):
     """The user's settings for all runs, such as key, service and folders.
 
     The environment variable `LIGHTMETER_<NAME>` sets the field `<name>`. Without it, the entry `<name>` of the TOML
-    file at `settings_file()` does. An empty variable or entry counts as not set.
+    file at `settings_file()` does. A variable or entry that is empty or white space counts as not
+    set.
     """
 
-    model_config = SettingsConfigDict(
-        env_prefix="LIGHTMETER_", env_ignore_empty=True, extra="ignore", frozen=True, hide_input_in_errors=True
-    )
+    model_config = SettingsConfigDict(env_prefix="LIGHTMETER_", extra="ignore", frozen=True, hide_input_in_errors=True)
 
     api_key: SecretStr | None = Field(default=None, description="Key of the account at the service.")
     base_url: Annotated[str | None, AfterValidator(check_no_credentials)] = Field(
@@ -230,7 +241,7 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _drop_empty(cls, values: dict[str, Any]) -> dict[str, Any]:
-        present = {name: value for name, value in values.items() if not (isinstance(value, str) and not value.strip())}
+        present = _without_empty(values)
         for name in ("backends", "quality"):
             if isinstance(present.get(name), str):  # the variable holds JSON
                 try:
@@ -244,11 +255,11 @@ class Settings(BaseSettings):
         cls,
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (`_Variables` takes its place)
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (the hook's signature; .env files are not read)
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (likewise)
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, settings_file())
+        return init_settings, _Variables(settings_cls), TomlConfigSettingsSource(settings_cls, settings_file())
 
 
 def read_settings(**given: Any) -> Settings:

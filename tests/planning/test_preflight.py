@@ -17,9 +17,10 @@ from lightmeter.client.transport import Timeouts
 from lightmeter.errors import AccessDenied, PlanChanged, SettingsError, Unreachable, UsageError
 from lightmeter.options import make_options
 from lightmeter.planning.affordable_rows import RowRange
-from lightmeter.planning.preflight import preflight
+from lightmeter.planning.preflight import ServiceInfo, preflight
 from lightmeter.settings import read_settings
 from lightmeter.testing import tiny_jpeg
+from lightmeter.wire.response import BackendOffer
 from tests.engine.hostile import served
 
 OFFERS = {
@@ -359,6 +360,13 @@ async def test_other_options_for_the_same_rows_are_checked_too(serving):
             plan.with_options(backends=["clarifai"])
         assert plan.with_options(features=["nsfw"]).price_per_image_milli == 1000
         assert len(service.picture_paths) == requests_before
+
+
+def test_a_plan_file_keeps_the_aliases_of_back_ends():
+    """What a plan file holds of a service says which back end answers under another name."""
+    offers = (BackendOffer(name="quick", features={"tags": 1.0}, alias_of="imagenet"),)
+    saved = ServiceInfo(backends=offers).to_dict()
+    assert [offer.alias_of for offer in ServiceInfo.from_dict(saved).backends] == ["imagenet"]
 
 
 async def test_the_embedded_service_has_its_own_back_ends():

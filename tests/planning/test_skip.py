@@ -98,6 +98,17 @@ async def test_the_choice_is_fixed_with_the_plan(folder):
         await lm.run(other, folder / "out")
 
 
+@pytest.mark.parametrize(
+    "option", [{"url_column": "path"}, {"id_column": "path"}, {"kind_column": "path"}, {"lenient": True}], ids=str
+)
+async def test_how_the_rows_are_read_is_fixed_with_the_plan(folder, option):
+    """A plan whose rows would be read otherwise is made anew: `with_options` refuses such an option at once."""
+    plan = await lm.plan(folder / "m.csv", features=["colors"])
+    with pytest.raises(UsageError, match="read with other") as raised:
+        plan.with_options(**option)
+    assert raised.value.hint == "Plan the manifest again."
+
+
 async def test_images_of_an_unusual_size_are_found(tmp_path):
     """An image far larger than most of the manifest has the finding `odd_size`, and is sent."""
     for seed, side in enumerate([60, 61, 62, 63, 64, 65, 400]):

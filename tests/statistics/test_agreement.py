@@ -175,6 +175,20 @@ def test_losses_have_the_credits_of_the_run(tmp_path):
     assert found.pairs_table().column_names[:3] == ["feature", "one", "other"]
 
 
+def test_an_alias_counts_as_the_back_end_that_answers(tmp_path, monkeypatch):
+    """A back end that was requested by an alias is compared, and priced, under the name in its answers."""
+    settings = tmp_path / "settings.toml"
+    settings.write_text('[backends]\nstrict = "opennsfw"\n')
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(settings))
+    picture = next((Path(__file__).parents[2] / "data").rglob("chelsea*"))
+    plan = lm.sync(lm.plan([picture], backends=["nsfwjs", "strict"], features=["nsfw"], budget=50))
+    plan = lm.load_plan(plan.save(tmp_path / "plan.json"))
+    found = lm.sync(lm.run(plan, out=tmp_path / "out")).agreement()
+    assert [(pair.one, pair.other, pair.items) for pair in found.pairs] == [("nsfwjs", "opennsfw", 1)]
+    assert sorted(loss.backend for loss in found.losses) == ["nsfwjs", "opennsfw"]
+    assert all(loss.list_price_credits is not None and loss.saved_credits_low is not None for loss in found.losses)
+
+
 def test_a_back_end_that_answered_no_item_is_left_out(out, tmp_path):
     """A back end whose answers are about no item that this run asked it for is not in the losses."""
     one = {"status": "ok", "failed": None, "tags": [("red", "cat", 0.8), ("blue", "cat", 0.8)], "nsfw": []}

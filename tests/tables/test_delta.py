@@ -18,6 +18,7 @@ from lightmeter.errors import UsageError
 from lightmeter.tables import TABLES, Dataset
 from lightmeter.tables.arrow.schema import schema
 from lightmeter.tables.remote.delta import write_delta
+from lightmeter.tables.remote.table_formats import check_table_format
 from lightmeter.tables.remote.uris import delta_place
 from tests.tables.replace_table import replace_tables
 
@@ -73,6 +74,47 @@ def test_a_run_writes_delta_tables_and_the_next_one_a_new_version(monkeypatch, s
     assert len({item for item, *_ in colors}) == 5
     parquet = Dataset(out).read("colors").select(["item_id", "hex", "red"]).to_pylist()
     assert colors == sorted(tuple(row.values()) for row in parquet)
+
+
+@pytest.mark.parametrize("name", ["x?y", "a b", "100%", "ä#;:*'{}"])
+def test_a_folder_of_any_name_has_its_tables(tmp_path, add, name):
+    """Delta tables are in the folder itself, whatever its name."""
+    (tmp_path / name).mkdir()
+    place = tmp_path / name / "delta"
+    check_table_format("delta", tmp_path / name)
+    assert write_delta(add(tmp_path / name, "a", 3), str(place)) == {"tags": 0}
+    assert deltalake.DeltaTable(place / "tags").to_pyarrow_table().num_rows == 3
+    assert ([path.name for path in tmp_path.iterdir()], (place / "tags" / "_delta_log").is_dir()) == ([name], True)
+
+
+@pytest.mark.parametrize("name", ["[x", "x]", "x^y", "x|y", "x\\y", "x%20y", "x\ny"])
+def test_a_folder_whose_name_deltalake_cannot_read_is_refused(tmp_path, add, name):
+    """In such a folder, at which deltalake panics or takes another one, nothing is written."""
+    (tmp_path / name).mkdir()
+    dataset = add(tmp_path / name, "a", 3)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UsageError, match="deltalake does not read") as refused:
+        write_delta(dataset, str(tmp_path / name / "delta"))
+    assert "Choose another folder" in refused.value.hint
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_run_whose_folder_deltalake_cannot_read_is_refused_before_anything_is_spent(monkeypatch, tmp_path):
+    """`run --format delta` and a later `resume --format delta` end with one error, and the first leaves no folder."""
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("LIGHTMETER_BASE_URL", raising=False)
+    out = tmp_path / "[out]"
+    (tmp_path / "m.csv").write_text("path\ngone.jpg\n")
+    arguments = ["run", str(tmp_path / "m.csv"), "--out", str(out), "--features", "colors", "--yes"]
+    refused = CliRunner().invoke(_root, [*arguments, "--format", "delta"])
+    assert isinstance(refused.exception, UsageError)
+    assert not out.exists()
+    assert CliRunner().invoke(_root, arguments).exit_code == 0
+    with pytest.raises(UsageError, match="deltalake does not read"):
+        lm.sync(lm.resume(out, table_format="delta"))
+    with pytest.raises(UsageError, match="deltalake does not read"):
+        lm.sync(lm.run(lm.sync(lm.plan(tmp_path / "m.csv", features=["colors"], table_format="delta")), out))
 
 
 def test_delta_tables_on_s3_are_reached_as_the_parquet_ones_are(tmp_path, s3, add, monkeypatch):

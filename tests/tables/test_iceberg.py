@@ -44,6 +44,19 @@ def test_an_export_has_the_rows_of_the_parquet_tables(tmp_path, add):
     assert old.scan(snapshot_id=first["tags"]).to_arrow().num_rows == 4
 
 
+@pytest.mark.parametrize("name", ["a b", "x?y", "100%20", "ä#;:*'{}", "[x]^|\\", "x\ny"])
+def test_a_folder_of_any_name_has_its_tables(tmp_path, add, name):
+    """Tables and catalog are in the folder itself, whatever its name, and nothing is written beside it."""
+    out = tmp_path / name
+    out.mkdir()
+    dataset, place = add(out, "a", 3), str(out / "iceberg")
+    for _ in range(2):
+        write_iceberg(dataset, place)
+    assert read_iceberg(place)["tags"].num_rows == 3
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert {"catalog.db", "tags", MARKER} <= {path.name for path in (out / "iceberg").iterdir()}
+
+
 def test_a_new_column_and_a_new_type_are_the_next_versions(tmp_path):
     """A column whose type changes is replaced, others are added; a column that is gone is null."""
     dataset, place = Dataset(tmp_path), str(tmp_path / "iceberg")

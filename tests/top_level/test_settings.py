@@ -46,10 +46,11 @@ def test_an_empty_setting_is_not_set(file, monkeypatch, name, empty):
     assert getattr(read_settings(), name) == default
 
 
-def test_an_empty_variable_does_not_override_the_file(file, monkeypatch):
-    """An empty variable leaves the file's entry in effect."""
+@pytest.mark.parametrize("empty", ["", " ", "\t\n"])
+def test_an_empty_variable_does_not_override_the_file(file, monkeypatch, empty):
+    """A variable that is empty or white space leaves the file's entry in effect."""
     file.write_text('base_url = "http://file"\n')
-    monkeypatch.setenv("LIGHTMETER_BASE_URL", "")
+    monkeypatch.setenv("LIGHTMETER_BASE_URL", empty)
     assert read_settings().base_url == "http://file"
 
 

@@ -13,6 +13,7 @@ from lightmeter.errors import JournalError, UsageError
 from lightmeter.tables import Dataset
 from lightmeter.tables.arrow.schema import schema
 from lightmeter.testing import tiny_jpeg
+from lightmeter.ui.gallery import gallery_columns
 from lightmeter.ui.gallery.explorer import ExplorerView
 from tests.engine.hostile import Hostile, listening
 from tests.tables.replace_table import replace_table
@@ -50,6 +51,18 @@ def test_all_rows_are_shown_in_manifest_order(explorer):
     """Without a filter the gallery shows every row, duplicates and missing files included."""
     assert visible_items(explorer) == ALL
     assert (explorer.result["items"], explorer.result["total"]) == (5, 5)
+
+
+def test_of_very_many_columns_the_first_are_filters(tmp_path, monkeypatch):
+    """Of more columns than the gallery has memory for, the first are filters; all are there to sort by."""
+    monkeypatch.setattr(gallery_columns, "MAX_FACETS", 2)
+    rows = [{"url": f"http://pictures.example/{n}.jpg", "c0": 0.5, "c1": n, "c2": "x", "c3": "x"} for n in range(2)]
+    plan = lm.sync(lm.plan(rows, features=["tags"], precheck=False, budget=0))
+    view = ExplorerView(lm.sync(lm.run(plan, out=tmp_path / "out")))
+    view.wait()
+    assert [name for name in view.result["facets"]["columns"] if name.startswith("c")] == ["c1", "c2"]
+    assert {"c0", "c1", "c2", "c3"} <= set(view.result["sorts"])
+    view.close_view()
 
 
 def test_filters_combine(explorer):

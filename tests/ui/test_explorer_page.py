@@ -62,8 +62,9 @@ def test_facets_filter_and_follow_each_other(run, open_gallery, page):
     expect(names(page)).to_have_count(5)
 
 
-def test_choices_during_a_search_are_kept(run, open_gallery, page, monkeypatch):
-    """Values chosen while an earlier choice is still being searched add up, and stay ticked when its result comes."""
+@pytest.fixture
+def slow_searches(monkeypatch):
+    """A semaphore that lets one search pass for each time it is released, and a list of the searches begun."""
     gate, searches, show = threading.Semaphore(1), [], Gallery.show
 
     def show_later(gallery, *filters_and_sort):
@@ -72,6 +73,12 @@ def test_choices_during_a_search_are_kept(run, open_gallery, page, monkeypatch):
         return show(gallery, *filters_and_sort)
 
     monkeypatch.setattr(Gallery, "show", show_later)
+    return gate, searches
+
+
+def test_choices_during_a_search_are_kept(run, open_gallery, page, slow_searches):
+    """Values chosen while an earlier choice is still being searched add up, and stay ticked when its result comes."""
+    gate, searches = slow_searches
     view = open_gallery(run)
     tags = page.get_by_role("group", name="Tags")
     try:
@@ -89,6 +96,28 @@ def test_choices_during_a_search_are_kept(run, open_gallery, page, monkeypatch):
     finally:
         gate.release(100)
     expect(names(page)).to_have_text(["chelsea.jpg", "coffee.jpg"])
+
+
+def test_a_color_chosen_during_a_search_stays_in_its_fields(run, open_gallery, page, slow_searches):
+    """The result of an earlier search does not put the earlier color back into the fields of the color."""
+    gate, searches = slow_searches
+    view = open_gallery(run)
+    color = page.get_by_label("Color name or #rrggbb")
+    try:
+        color.fill("#a54b24")
+        color.press("Enter")
+        wait_until(lambda: len(searches) == 2, "the first color is not searched")
+        color.fill("#4a7fb5")
+        color.press("Enter")
+        wait_until(lambda: view.filters["color"]["color"] == "#4a7fb5", "the second color is lost")
+        page.get_by_label("Find a tag").focus()
+        gate.release()
+        wait_until(lambda: view.result["version"] == 2, "the first search does not end")
+        expect(position(page)).to_have_text("4 of 5 items")
+        expect(color).to_have_value("#4a7fb5")
+        expect(page.get_by_label("Pick a color")).to_have_value("#4a7fb5")
+    finally:
+        gate.release(100)
 
 
 def test_tags_are_found_by_a_part(run, open_gallery, page):

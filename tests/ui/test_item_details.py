@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import json
 import shutil
 import threading
 from io import BytesIO
 
+import pyarrow as pa
 import pytest
 from PIL import Image
 
@@ -82,6 +84,20 @@ def test_details_have_all_facts_of_an_item(run):
     assert request["answered_at"] >= request["sent_at"]
     assert dict(details["facts"])["request"] == request["request_id"]
     assert {"tags", "nsfw", "colors"} <= details["tables"].keys()
+
+
+def test_dates_and_times_of_the_manifest_are_texts(tmp_path):
+    """Own columns with dates and times are shown in ISO 8601, with all their digits."""
+    own = {
+        "day": pa.array([0], pa.date32()),
+        "at": pa.array([1_500_000], pa.timestamp("us")),
+        "at_utc": pa.array([0], pa.timestamp("s", "America/New_York")),
+    }
+    table = pa.table({"id": ["one"], "url": ["http://pictures.example/1.jpg"], **own})
+    plan = lm.sync(lm.plan(table, features=["tags"], precheck=False, budget=0))
+    details = read_details(lm.sync(lm.run(plan, out=tmp_path / "out")).folder, "one")
+    texts = ("1970-01-01", "1970-01-01 00:00:01.500000", "1970-01-01 00:00:00+00:00")
+    assert json.loads(json.dumps(details))["own_columns"] == [list(pair) for pair in zip(own, texts, strict=True)]
 
 
 def test_details_of_items_without_an_answer(run):

@@ -205,19 +205,23 @@ def test_duplicate_links_to_its_original(open_item, placed, page):
 
 
 def test_values_of_the_user_keep_their_digits(open_item, tmp_path, page, monkeypatch):
-    """Own columns, also one named as a column of a table, and answers to a question are shown with all their digits."""
+    """Own columns, also one named as a column of a table, and answers to a question are shown with all their digits.
+
+    The names of these columns are shown as they are written.
+    """
     monkeypatch.setenv("LIGHTMETER_API_KEY", "any")
     write_media(tmp_path)
     own = {"lat": 52.520008, "price": 1249.99, "post": 1212092628029698048, "severity": "minor", "duplicate_url": "u"}
     manifest = tmp_path / "manifest.jsonl"
     manifest.write_text(json.dumps({"id": "naked", "path": str(tmp_path / "naked.jpg"), **own}), encoding="utf-8")
     run_against_placing_service(manifest, tmp_path / "out")
-    answers = pa.schema([*map(field_of, KEY_COLUMNS), ("price", pa.float64()), ("plates", pa.list_(pa.int64()))])
+    answers = pa.schema([*map(field_of, KEY_COLUMNS), ("list_price", pa.float64()), ("plates", pa.list_(pa.int64()))])
     with replace_table(Dataset(tmp_path / "out"), "answers_shop", answers) as part:
-        part.write(pa.table({"item_id": ["naked"], "price": [1249.99], "plates": [[2**53 + 1]]}))
+        part.write(pa.table({"item_id": ["naked"], "list_price": [1249.99], "plates": [[2**53 + 1]]}))
     open_item(tmp_path / "out", ["naked"])
     rows = page.get_by_role("table", name="Columns of the manifest").locator("tr")
-    expect(rows).to_have_text([f"{name.replace('_', ' ')}{value}" for name, value in own.items()])
+    expect(rows).to_have_text([f"{name}{value}" for name, value in own.items()])
+    expect(page.get_by_role("table", name="Answers: shop").locator("th")).to_have_text(["list_price", "plates"])
     cells = page.get_by_role("table", name="Answers: shop").locator("tbody td")
     expect(cells).to_have_text(["1249.99", '["9007199254740993"]'])
     page.get_by_text("Facts", exact=True).click()

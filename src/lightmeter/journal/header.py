@@ -45,6 +45,9 @@ EMBEDDED_KEY: Final = "embedded"
 PLANNING_OPEN: Final = "planning_open"
 """Key in the table `meta` that marks an incomplete journal: the last rows of its manifest are not planned yet."""
 
+ALIASES: Final = "aliases"
+"""Key in the table `meta` of a JSON object: requested name of a back end that is an alias → its `source` in answers."""
+
 POSITION: Final = "position"
 """Key in the table `meta` of the run's position among the runs of its output folder; the first run has 1."""
 

@@ -112,7 +112,10 @@ def _dataset(files: FileSet, names: list[str], schema: pa.Schema) -> ds.Dataset:
 
 
 def open_stream(source: Any) -> pa.RecordBatchReader | None:
-    """Return an Arrow reader of `source`, a DataFrame or other table; None if Arrow cannot hold it (mixed types)."""
+    """Return an Arrow reader of `source`, a DataFrame or other table; None if Arrow cannot pass it on.
+
+    That is so if a column has Python values of mixed types, or is nested in more than 64 levels.
+    """
     try:
         return pa.RecordBatchReader.from_stream(source)
     except (pa.ArrowException, TypeError, OverflowError):
@@ -204,7 +207,7 @@ def _json_value(value: Any) -> JSON:
     A nested value becomes an array or an object; integers, floats and booleans inside it stay as they are. A date
     becomes text in ISO 8601, bytes become base64. Any other value, such as a decimal, becomes its text.
     """
-    if isinstance(value, (list, dict, tuple)):
+    if isinstance(value, (list, dict)) or type(value) is tuple:  # an interval is a subclass of tuple
         converted: JSON = orjson.loads(orjson.dumps(value, default=_json_value, option=orjson.OPT_NON_STR_KEYS))
         return converted
     if isinstance(value, (date, datetime)):

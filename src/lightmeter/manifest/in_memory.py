@@ -9,7 +9,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from lightmeter.manifest.item import JSON
-from lightmeter.manifest.row_parser import RawRow
+from lightmeter.manifest.row_parser import RawRow, storable_row
 
 
 def sequence_rows(source: Iterable[Any]) -> Iterator[RawRow]:
@@ -26,9 +26,16 @@ def sequence_rows(source: Iterable[Any]) -> Iterator[RawRow]:
         elif isinstance(entry, PathLike):
             yield RawRow({"path": _text(fspath(entry))})
         elif isinstance(entry, Mapping):
-            yield RawRow({_text(name): _plain_value(value) for name, value in entry.items()})
+            yield _row_of(entry)
         else:
             yield RawRow({}, f"it is of type {type(entry).__name__}, not a URL, a path or a mapping")
+
+
+def _row_of(cells: Mapping[Any, Any]) -> RawRow:
+    try:
+        return storable_row({_text(name): _plain_value(value) for name, value in cells.items()})
+    except RecursionError:
+        return RawRow({}, "one of its values is nested too deeply")
 
 
 def column_values(source: Any) -> Iterable[Any] | None:

@@ -146,7 +146,7 @@ class ManifestReader:
         types of CSV, TSV, Parquet and DataFrames are known from the first item on. In JSON lines and lists of dicts,
         each row may add columns, so the result covers only the rows that were read so far.
         """
-        return {name: "string" if kind == "null" else kind for name, kind in self._types.items()}
+        return {name: {"null": "string", "long": "int64"}.get(kind, kind) for name, kind in self._types.items()}
 
     @property
     def stored_at(self) -> str | None:
@@ -299,8 +299,10 @@ class ManifestReader:
         stream = open_stream(self._source)
         if stream is not None:
             return batch_rows(stream, stream.schema, self.name, self._types, self._options)
-        # Arrow has no columns of mixed Python types; rows as dicts may have them.
-        return self._typed_rows(sequence_rows(cast("Any", self._source).to_dict("records")))
+        # Arrow has no columns of mixed Python types, and passes on 64 levels of nesting; dicts may have both.
+        table = cast("Any", self._source)
+        rows = table.to_pylist() if hasattr(table, "to_pylist") else table.to_dict("records")
+        return self._typed_rows(sequence_rows(rows))
 
     def _typed_rows(self, rows: Iterator[RawRow]) -> Iterator[RawRow]:
         """Yield `rows` unchanged. Before each row, adapt the column types that `extra_types` returns to its values.

@@ -11,10 +11,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Final
 
 from lightmeter.errors import ManifestError
 from lightmeter.manifest.canonical_url import canonical_url
 from lightmeter.manifest.item import JSON, MEDIA_KINDS, Item, MediaKind, stable_id
+from lightmeter.manifest.json_values import MAX_NESTING, is_too_deep
+
+_LARGEST_EXACT: Final = 2**53
+"""The largest integer up to which a `double` holds every integer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,15 @@ class RawRow:
     cells: Mapping[str, JSON]
     problem: str | None = None
     stored_path: str | None = None
+
+
+def storable_row(cells: Mapping[str, JSON]) -> RawRow:
+    """Return the row with these cells. Cells that are nested too deeply to be stored are left out, with a problem."""
+    deep = [name for name, value in cells.items() if isinstance(value, (list, dict)) and is_too_deep(value)]
+    if not deep:
+        return RawRow(cells)
+    kept = {name: value for name, value in cells.items() if name not in deep}
+    return RawRow(kept, f"its {deep[0]} is nested deeper than {MAX_NESTING} levels")
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +229,7 @@ def observe_types(types: dict[str, str], extra: Iterable[str], cells: Mapping[st
     """Adapt the column types in `types` to one more row: a value that does not fit widens its column's type.
 
     For example, a float changes `int64` to `double`. A type is `bool`, `int64`, `double`, `string`, `json` for lists
-    and objects, or `null` while all values are null.
+    and objects, `null` while all values are null, or `long` for integers of which a `double` would change some.
 
     Args:
         types: Column → type for the rows so far; changed in place.
@@ -228,8 +242,8 @@ def observe_types(types: dict[str, str], extra: Iterable[str], cells: Mapping[st
             types[name] = known
         elif known == "null":
             types[name] = observed
-        elif {known, observed} == {"int64", "double"}:
-            types[name] = "double"
+        elif {known, observed} in ({"int64", "double"}, {"int64", "long"}):
+            types[name] = "double" if "double" in {known, observed} else "long"
         else:
             types[name] = "json" if "json" in {known, observed} else "string"
 
@@ -240,7 +254,7 @@ def _type_name(value: JSON) -> str:
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int):
-        return "int64" if -(2**63) <= value < 2**63 else "string"
+        return "int64" if abs(value) <= _LARGEST_EXACT else "long" if -(2**63) <= value < 2**63 else "string"
     if isinstance(value, float):
         return "double"
     return "string" if isinstance(value, str) else "json"

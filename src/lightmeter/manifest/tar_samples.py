@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final
 
-import orjson
-
 from lightmeter.manifest.item import JSON, MEDIA_SUFFIXES
+from lightmeter.manifest.json_values import MAX_NESTING, is_too_deep, parse_json
 from lightmeter.manifest.row_parser import RawRow
 from lightmeter.manifest.tar_members import TAR_ERRORS, HeaderReader, TarMember, open_archive
 
@@ -161,10 +160,12 @@ def _value(suffix: str, content: bytes) -> JSON:
     `suffix` is the suffix of the member's name, such as `.json`, and `content` its bytes.
 
     Raises:
-        ValueError: the content is not valid JSON, or not UTF-8.
+        ValueError: the content is not valid JSON, is nested too deeply to be stored, or is not UTF-8.
     """
     if suffix == ".json":
-        value: JSON = orjson.loads(content)
+        value = parse_json(content)
+        if is_too_deep(value):
+            raise ValueError(f"it is nested deeper than {MAX_NESTING} levels")
         return value
     text = content.decode().strip("\r\n")
     is_number = suffix == ".cls" and re.fullmatch(r"\s*-?\d{1,18}\s*", text) is not None

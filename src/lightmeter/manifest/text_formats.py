@@ -6,6 +6,7 @@ An invalid line becomes a row with a problem. An error is raised only if the fil
 from __future__ import annotations
 
 import codecs
+import json
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final, Literal, TypeAlias
@@ -16,7 +17,8 @@ from lightmeter.errors import ManifestError
 from lightmeter.manifest.byte_sources import LineReader
 from lightmeter.manifest.canonical_url import is_url
 from lightmeter.manifest.csv_records import BrokenRecord, RecordReader, UnterminatedQuote, split_line
-from lightmeter.manifest.row_parser import RawRow, ReadOptions, column_roles, missing_column
+from lightmeter.manifest.json_values import parse_json
+from lightmeter.manifest.row_parser import RawRow, ReadOptions, column_roles, missing_column, storable_row
 
 LineFormat: TypeAlias = Literal["csv", "tsv", "jsonl", "json", "text"]
 
@@ -57,12 +59,12 @@ def jsonl_rows(lines: LineReader) -> Iterator[RawRow]:
         if not text:
             continue
         try:
-            row = orjson.loads(text)
-        except orjson.JSONDecodeError as error:
+            row = parse_json(text)
+        except json.JSONDecodeError as error:
             yield RawRow({"url": text[:_SHOWN_CHARS]}, f"line {lines.number} is broken JSON: {error}")
             continue
         if isinstance(row, dict):
-            yield RawRow(row)
+            yield storable_row(row)
         else:
             yield RawRow({"url": text[:_SHOWN_CHARS]}, f"line {lines.number} is no JSON object")
 
@@ -80,8 +82,8 @@ def json_rows(lines: LineReader) -> Iterator[RawRow]:
             hint="Write it as JSON lines, which are streamed: jq -c '.[]' FILE > FILE.jsonl",
         )
     try:
-        rows = orjson.loads(content.removeprefix(codecs.BOM_UTF8))
-    except orjson.JSONDecodeError as error:
+        rows = parse_json(content.removeprefix(codecs.BOM_UTF8))
+    except json.JSONDecodeError as error:
         hint = "If each line is a row of its own, name the file .jsonl."
         raise lines.error(f"this is broken JSON: {error}", hint=hint, line=error.lineno) from None
     if not isinstance(rows, list):
@@ -92,11 +94,11 @@ def json_rows(lines: LineReader) -> Iterator[RawRow]:
         )
     for place, row in enumerate(rows):
         if isinstance(row, dict):
-            yield RawRow(row)
+            yield storable_row(row)
         elif isinstance(row, str):
             yield RawRow({"url": row})
         else:
-            shown = orjson.dumps(row).decode()[:_SHOWN_CHARS]
+            shown = orjson.dumps(storable_row({"url": row}).cells.get("url")).decode()[:_SHOWN_CHARS]
             yield RawRow({"url": shown}, f"element {place} of the array is neither an object nor a text")
 
 

@@ -28,7 +28,7 @@ from lightmeter.wire.response import BackendOffer, Backends
 PREFLIGHT_TIMEOUTS: Final = Timeouts(connect_s=10.0, read_s=10.0, total_s=10.0)
 """Time limits for the request of the balance and for that of the list of back ends; both are answered quickly."""
 
-_SAVED_FIELDS: Final = {"name", "features", "default", "local", "available", "reason"}
+_SAVED_FIELDS: Final = {"name", "features", "default", "local", "available", "reason", "alias_of"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 
 from lightmeter.embedded_service import embedded_backends, is_embedded
 from lightmeter.errors import SettingsError
+from lightmeter.journal.header import ALIASES
 from lightmeter.options import DESCRIPTIONS, Options
 from lightmeter.planning.preflight import ServiceInfo, check_backends_offered, no_feature_offered_error
 from lightmeter.pricing.rates import (
@@ -80,6 +82,7 @@ def price_meta(options: Options, settings: Settings, service: ServiceInfo) -> di
     - the price of each feature of each back end
     - the price to repeat the user's question (`--ask`) about an image after an invalid answer; 0 without a question
     - what the service rounds up to whole credits: the price of each image or of each request; empty if unknown
+    - alias → name of the back end that answers, for the requested back ends whose name is an alias
 
     Args:
         options: The options of the run.
@@ -112,4 +115,11 @@ def price_meta(options: Options, settings: Settings, service: ServiceInfo) -> di
         "prices": json.dumps(prices),
         "retry_per_image_milli": str(retry),
         "rounding": rates.rounding or "",
+        ALIASES: json.dumps(_aliases({backend for backend, _ in active}, options, settings, service)),
     }
+
+
+def _aliases(names: Collection[str], options: Options, settings: Settings, service: ServiceInfo) -> dict[str, str]:
+    offers = embedded_backends(settings) if is_embedded(options, settings) else service.backends or ()
+    real_names = {offer.name.lower(): offer.alias_of for offer in offers}
+    return {name: real for name in names if (real := real_names.get(name)) is not None}

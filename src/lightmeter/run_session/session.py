@@ -25,6 +25,7 @@ from lightmeter.journal.thumbnails import THUMBNAILS_NAME, add_thumbnails
 from lightmeter.manifest.readers import ManifestSource, digest_of
 from lightmeter.money.key_budget import KeyBudget, open_key_budget
 from lightmeter.money.stale_journal import JournalCheck, track_watermark
+from lightmeter.option_arguments import TableFormat
 from lightmeter.options import (
     READ_OPTIONS,
     REQUEST_OPTIONS,
@@ -40,6 +41,7 @@ from lightmeter.run_session.missing_rows import add_missing_rows
 from lightmeter.run_session.next_run import has_requests_to_move, start_next_run
 from lightmeter.run_session.spend_alerts import watch_spend
 from lightmeter.settings import Settings, read_settings
+from lightmeter.tables.remote.table_formats import check_table_format
 
 _URI: Final = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 
@@ -93,17 +95,20 @@ class Session:
     robots: RobotsMode = "warn"
 
 
-def prepare_folder(out: Path) -> None:
-    """Create the output folder if it is missing, and check that files can be written there.
+def prepare_folder(out: Path, table_format: TableFormat = "parquet") -> None:
+    """Create the output folder if it is missing, and check that tables of a format can be written there.
 
     Raises:
-        SettingsError: `out` is a URI or a file, lies below a file, or is a folder that cannot be written to.
+        SettingsError: `out` is a URI or a file, lies below a file, or is a folder that cannot be written to; or the
+            package that writes the format is not installed.
+        UsageError: that package cannot write to a folder of this name.
     """
     if _URI.match(str(out)):  # `Path` has made one slash of two
         raise SettingsError(
             f"The output folder is a URI: {out}. A run needs a folder of this machine.",
             hint="Copy the tables afterwards: lightmeter rebuild DIR --to URI",
         )
+    check_table_format(table_format, out)
     try:
         out.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=out):
@@ -133,7 +138,8 @@ def prepare_run_journal(plan: Plan, out: Path, settings: Settings | None = None)
     Raises:
         SettingsError: the folder holds a run with other options, it cannot be written to, or only one of the plan and
             the settings is for the embedded service.
-        UsageError: the options ask for screening by local back ends, but the rows of the plan are not screened.
+        UsageError: the options ask for screening by local back ends, but the rows of the plan are not screened; or the
+            tables cannot be written to a folder of this name in the format that the options name.
         JournalLocked: another process is running the folder.
     """
     if plan.options.screen and plan.screen is None:
@@ -142,7 +148,7 @@ def prepare_run_journal(plan: Plan, out: Path, settings: Settings | None = None)
         )
     settings = settings or read_settings()
     check_service("The plan", plan.options, settings, embedded=plan.base_url is None)
-    prepare_folder(out)
+    prepare_folder(out, plan.options.table_format)
     with run_lock(out):
         header = find_run(out)
         add_thumbnails(plan.folder / THUMBNAILS_NAME, out / THUMBNAILS_NAME, settings.thumbnail_bytes)
@@ -193,6 +199,7 @@ def changed_options(
     Raises:
         SettingsError: an option differs that must not change, for example because it changes the requests, how the
             manifest is read, or the order of sending.
+        UsageError: tables of the new `table_format` cannot be written to a folder of this name.
     """
     changed = {name: value for name, value in new_options if value != getattr(header.options, name)}
     for name in ("prices", "skip"):
@@ -205,6 +212,8 @@ def changed_options(
             f"{out} holds a run of this manifest with other options: {', '.join(fixed)}.",
             hint="Choose another folder with --out, or use the same options.",
         )
+    if "table_format" in changed:
+        check_table_format(new_options.table_format, out)
     return {name: value for name, value in changed.items() if explicit is None or name in explicit}
 
 

@@ -17,8 +17,9 @@ Two measures:
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -28,6 +29,7 @@ import pyarrow as pa
 
 from lightmeter.html_fragments import labeled_lines_as_html
 from lightmeter.journal.commands.submissions import get_meta
+from lightmeter.journal.header import ALIASES
 from lightmeter.journal.queries.send_order import population_rows
 from lightmeter.journal.store import open_read_only
 from lightmeter.money.cost_breakdown import cost_breakdown, credits_saved_without
@@ -65,10 +67,10 @@ _MAX_SOURCES: Final = 62
 
 _ITEMS: Final = """
 WITH ok AS (SELECT item_id, backends FROM assets SEMI JOIN population USING (item_id) WHERE status = 'ok'),
-failed AS (SELECT DISTINCT item_id, source FROM errors JOIN sources ON coalesce(backend = source, true)),
+failed AS (SELECT DISTINCT item_id, source FROM errors JOIN sources ON coalesce(list_contains(names, backend), true)),
 looked AS (
   SELECT item_id, bit_or(bit) AS looked FROM ok, sources
-  WHERE (coalesce(len(backends), 0) = 0 OR list_contains(backends, source))
+  WHERE (coalesce(len(backends), 0) = 0 OR list_has_any(backends, names))
     AND NOT EXISTS (FROM failed WHERE failed.item_id = ok.item_id AND failed.source = sources.source) {rated}
   GROUP BY item_id
 ), answers AS (
@@ -278,22 +280,23 @@ def read_agreement(
         breakdown = cost_breakdown(db, get_meta(db).get("prices"))
         saved = credits_saved_without(db) if breakdown.unknown is None else None
         population = population_table(population_rows(db), {None: 0})
-    list_prices = {(share.backend, share.feature): float(share.credits) for share in breakdown.shares}
+        aliases: dict[str, str] = json.loads(get_meta(db).get(ALIASES, "{}"))
+    shares = [replace(share, backend=aliases.get(share.backend, share.backend)) for share in breakdown.shares]
+    list_prices = {(share.backend, share.feature): float(share.credits) for share in shares}
+    saved = saved and {(aliases.get(name, name), feature): credits_ for (name, feature), credits_ in saved.items()}
     pairs: list[PairAgreement] = []
     losses: list[FeatureAblation] = []
     with QuerySession(out if where is None else where, memory_mib=MEMORY_MIB) as session:
         session.register("population", population)
         for feature in _ANSWERS:
-            paid = [share.backend for share in breakdown.shares if share.feature == feature and share.pictures]
-            compared = _compare(session, feature, _sources(session, feature, paid), min_score, thresholds)
+            paid = [share.backend for share in shares if share.feature == feature and share.pictures]
+            compared = _compare(session, feature, _sources(session, feature, paid, aliases), min_score, thresholds)
             pairs += compared[0]
             # Back ends of an earlier run of the folder answered no item of this one.
             rows = [row for row in compared[1] if row["items"] or row["source"] in paid]
             losses += [FeatureAblation(row.pop("source"), feature, **row) for row in rows]
     losses = [_with_credits(ablation, list_prices, saved or {}) for ablation in losses]
-    losses.sort(
-        key=lambda ablation: (-_sort_value(ablation), ablation.lost_answers, ablation.feature, ablation.backend)
-    )
+    losses.sort(key=lambda loss: (-_sort_value(loss), loss.lost_answers, loss.feature, loss.backend))
     unfit = None if saved is not None else "the charges do not follow the prices of the plan"
     return Agreement(tuple(pairs), tuple(losses), breakdown.unknown or unfit)
 
@@ -304,10 +307,8 @@ def _with_credits(
     saved: Mapping[tuple[str, str], CreditRange],
 ) -> FeatureAblation:
     key = (ablation.backend, ablation.feature)
-    ablation = replace(ablation, list_price_credits=list_prices.get(key))
-    if key not in saved:
-        return ablation
-    return replace(ablation, saved_credits_low=saved[key].low, saved_credits_high=saved[key].high)
+    low, high = (saved[key].low, saved[key].high) if key in saved else (None, None)
+    return replace(ablation, list_price_credits=list_prices.get(key), saved_credits_low=low, saved_credits_high=high)
 
 
 def cohen_kappa(items: int, both: int, only_one: int, only_other: int) -> float | None:
@@ -330,20 +331,20 @@ def cohen_kappa(items: int, both: int, only_one: int, only_other: int) -> float 
     return (observed - chance) / (items * items - chance)
 
 
-def _sources(session: QuerySession, feature: str, paid: Iterable[str]) -> list[str]:
-    """Return the sorted names of the back ends that have answers for `feature` in a run's tables, or are in `paid`.
+def _sources(session: QuerySession, feature: str, paid: list[str], aliases: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the back ends that answered `feature` in the tables of `session` or are in `paid`, at most `_MAX_SOURCES`.
 
-    `session` has the run's tables open. `paid` names the back ends that the run paid for `feature`. At most
-    `_MAX_SOURCES` names are returned; the rest is dropped.
+    The result maps the name of each, sorted, to the names under which it is requested: this name, and its `aliases`.
     """
     answered: list[Any] = session.ask(_SOURCES.format(feature=feature)).column("source").to_pylist()
-    return sorted({*answered, *paid})[:_MAX_SOURCES]
+    names = sorted({*answered, *paid})[:_MAX_SOURCES]
+    return {name: [name, *(alias for alias, real in aliases.items() if real == name)] for name in names}
 
 
 def _compare(
     session: QuerySession,
     feature: str,
-    sources: Sequence[str],
+    sources: Mapping[str, Sequence[str]],
     min_score: float,
     thresholds: float | Mapping[str, float],
 ) -> tuple[list[PairAgreement], list[dict[str, Any]]]:
@@ -352,7 +353,7 @@ def _compare(
     Args:
         session: The open tables of the run.
         feature: The feature, such as `tags`.
-        sources: Names of the back ends.
+        sources: Name of each back end → the names under which it is requested.
         min_score: Tags and brands with a lower score (0 to 1) do not count.
         thresholds: NSFW severity (0 to 1) from which a picture counts as unsafe: one number, or back end → severity.
 
@@ -363,14 +364,13 @@ def _compare(
     if not sources:
         return [], []
     bits = pa.array([1 << position for position in range(len(sources))], pa.int64())
-    session.register("sources", pa.table({"source": pa.array(sources, pa.string()), "bit": bits}))
+    session.register("sources", pa.table({"source": list(sources), "names": list(sources.values()), "bit": bits}))
     items = _ITEMS.format(answers=_ANSWERS[feature], rated=_RATED if feature == "nsfw" else "")
     params: dict[str, Any] = {"min_score": min_score} if "$min_score" in items else {}
     if feature == "nsfw":
-        least = [
-            thresholds.get(one, DEFAULT_THRESHOLD) if isinstance(thresholds, Mapping) else thresholds for one in sources
-        ]
-        session.register("thresholds", pa.table({"source": sources, "threshold": pa.array(least, pa.float64())}))
+        known = thresholds if isinstance(thresholds, Mapping) else dict.fromkeys(sources, thresholds)
+        least = pa.array([known.get(source, DEFAULT_THRESHOLD) for source in sources], pa.float64())
+        session.register("thresholds", pa.table({"source": list(sources), "threshold": least}))
     pairs = []
     for row in session.ask(items + _PAIRS, params).to_pylist():
         counts = (row["items"], row["given_by_both"], row["only_one"], row["only_other"])

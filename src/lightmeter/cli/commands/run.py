@@ -113,7 +113,7 @@ def run_command(
         raise UsageError(
             "Without a terminal, run cannot ask for confirmation: give --yes, or a hard cap with --budget CREDITS."
         )
-    prepare_folder(out)
+    prepare_folder(out, wanted.table_format)
     with _print_summary_on_error(out, as_json=as_json):
         if saved_plan is not None:
             header = find_run_of_plan(out, saved_plan)

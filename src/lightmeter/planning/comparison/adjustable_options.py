@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lightmeter.errors import UsageError
-from lightmeter.options import SCREEN_OPTIONS, SCREENED_WITH, VIDEO_OPTIONS, Options
+from lightmeter.options import READ_OPTIONS, SCREEN_OPTIONS, SCREENED_WITH, VIDEO_OPTIONS, Options
 
 _PLAN_AGAIN = "Plan the manifest again."
 
@@ -19,14 +19,16 @@ def check_rows_stay_valid(before: Options, after: Options, *, is_screened: bool)
         is_screened: Whether local back ends have screened the rows.
 
     Raises:
-        UsageError: `after` turns on pre-checks, but the plan was made without them; the option `skip` or `duplicates`
-            differs; other frames of the videos would be sent; or an option differs that decides which rows the local
-            back ends pass.
+        UsageError: an option differs that decides how the manifest is read, such as the column of URLs; `after` turns
+            on pre-checks, but the plan was made without them; the option `skip` or `duplicates` differs; other frames
+            of the videos would be sent; or an option differs that decides which rows the local back ends pass.
     """
 
     def differ(*names: str) -> bool:
         return any(getattr(before, name) != getattr(after, name) for name in names)
 
+    if differ(*READ_OPTIONS):
+        raise UsageError("The rows of this plan were read with other columns or quotes.", hint=_PLAN_AGAIN)
     if differ(*SCREEN_OPTIONS, *(SCREENED_WITH if is_screened else ())):
         raise UsageError("These options change which rows a screen passes.", hint=_PLAN_AGAIN)
     if differ(*VIDEO_OPTIONS, *(("capture_interval", "max_frames") if after.video == "frames" else ())):

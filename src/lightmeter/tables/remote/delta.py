@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,6 +21,9 @@ from lightmeter.tables.remote.uris import delta_place, is_uri, uri_name
 
 _TERMINAL_MARKUP: Final = re.compile("\x1b\\[[0-9;]*m|↳")
 """Matches color codes and arrows in the error messages of deltalake, which are removed."""
+
+_REFUSED: Final = re.compile(r"[\x00-\x1f\x7f\[\]^|\\]|%[0-9A-Fa-f]{2}")
+"""Matches what the path of a folder must not have: deltalake panics, or writes to another folder."""
 
 _PERMISSIVE: Final[dict[str, Any]] = {"promote_options": "permissive"}
 """Arrow's option to combine files with older schemas: columns that a file lacks are null."""
@@ -35,11 +39,12 @@ def write_delta(dataset: Dataset, place: str) -> dict[str, int]:
         place: A folder, or a URI such as `s3://bucket/prefix`.
 
     Raises:
-        UsageError: deltalake is not installed, the URI is invalid or cannot be written, or another program is writing
-            there.
+        UsageError: deltalake is not installed, it cannot write to a folder of this name, the URI is invalid or cannot
+            be written, or another program is writing there.
         OSError: The folder cannot be written.
     """
     deltalake = import_deltalake()
+    check_delta_place(place)
     root, storage = delta_place(place)
     versions = {}
     try:
@@ -67,6 +72,16 @@ def import_deltalake() -> Any:
         SettingsError: deltalake is not installed.
     """
     return import_extra("deltalake", "delta", "Writing Delta tables")
+
+
+def check_delta_place(place: str) -> None:
+    """Raise UsageError if deltalake cannot write to the folder `place` because of its path. A URI is not checked."""
+    found = None if is_uri(place) else _REFUSED.search(str(Path(place).resolve()))
+    if found is not None:
+        raise UsageError(
+            f"Delta tables cannot be written to {place}: deltalake does not read paths with {found[0]!r}.",
+            hint="Choose another folder, or --format parquet.",
+        )
 
 
 def signed_batches(parts: list[PartInfo]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:

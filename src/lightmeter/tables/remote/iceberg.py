@@ -18,6 +18,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import pyarrow as pa
 from pyarrow import fs
@@ -59,7 +60,7 @@ def write_iceberg(dataset: Dataset, place: str) -> dict[str, int]:
         OSError: The folder cannot be written.
     """
     import_pyiceberg()
-    root = uri_name(place).rstrip("/") if is_uri(place) else Path(place).absolute().as_uri()
+    root = uri_name(place).rstrip("/") if is_uri(place) else _local_root(Path(place))
     with _translated_errors(place), dataset.locked(), closing(_open_catalog(place, root)) as catalog:
         namespace = catalog.properties.get("namespace", CATALOG_NAME)
         catalog.create_namespace_if_not_exists(namespace)
@@ -110,6 +111,15 @@ def import_pyiceberg() -> Any:
     return import_extra("pyiceberg.table", "iceberg", "Writing Iceberg tables")
 
 
+def _local_root(folder: Path) -> str:
+    """Return the location of a folder for pyiceberg: its URI, or its path if the URI needs percent-encoding.
+
+    pyiceberg does not decode URIs: it would write to a folder `my%20tables` in place of `my tables`.
+    """
+    path = str(folder.absolute())
+    return f"file://{path}" if quote(path) == path else path
+
+
 def _open_catalog(place: str, root: str) -> Any:
     """Return the catalog `lightmeter` of pyiceberg's settings.
 
@@ -125,8 +135,8 @@ def _open_catalog(place: str, root: str) -> Any:
     if is_uri(place):
         raise UsageError(f"Iceberg tables at {uri_name(place)} need a catalog.", hint=_CATALOG_HINT)
     Path(place).mkdir(parents=True, exist_ok=True)
-    database = Path(place).absolute() / "catalog.db"
-    return catalogs.load_catalog(CATALOG_NAME, type="sql", uri=f"sqlite:///{database}", warehouse=root)
+    database = quote(str(Path(place).absolute() / "catalog.db"))  # a `?` begins the options of SQLAlchemy
+    return catalogs.load_catalog(CATALOG_NAME, type="sql", uri=f"sqlite:///file:{database}?uri=true", warehouse=root)
 
 
 def _catalog_settings() -> dict[str, Any]:

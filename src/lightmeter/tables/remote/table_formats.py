@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import assert_never
 
 from lightmeter.option_arguments import TableFormat
 from lightmeter.tables.dataset import Dataset
-from lightmeter.tables.remote.delta import import_deltalake, write_delta
+from lightmeter.tables.remote.delta import check_delta_place, import_deltalake, write_delta
 from lightmeter.tables.remote.iceberg import import_pyiceberg, write_iceberg
 
 
-def check_table_format(table_format: TableFormat) -> None:
-    """Raise SettingsError if the package that writes a table format is not installed."""
+def check_table_format(table_format: TableFormat, out: Path | None = None) -> None:
+    """Raise an error if tables of a format cannot be written to an output folder.
+
+    Args:
+        table_format: The format.
+        out: The output folder; None if it is not known yet.
+
+    Raises:
+        SettingsError: the package that writes the format is not installed.
+        UsageError: the package cannot write to a folder of this name.
+    """
     if table_format == "delta":
         import_deltalake()
+        if out is not None:
+            check_delta_place(str(out / table_format))
     elif table_format == "iceberg":
         import_pyiceberg()
 

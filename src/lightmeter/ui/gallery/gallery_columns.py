@@ -27,17 +27,17 @@ MAX_TAGS: Final = 2**24
 """A run must have fewer different tags, because a tag's number is stored in 24 bits."""
 MAX_VALUES: Final = 30
 """A column of `assets` with more different values than this number is not offered as a filter."""
-
+MAX_FACETS: Final = 200
+"""Maximum number of the manifest's columns to filter by. The gallery leaves out further ones, for lack of memory."""
 MAX_SOURCES: Final = 64
 """Maximum number of back ends to filter by. The gallery leaves out further ones."""
 SCORE_STEPS: Final = 4094
 """A score s (0 to 1) is stored as the integer 1 + round(s * `SCORE_STEPS`). The integer 0 means that it is unknown."""
+BLOCK: Final = 2**19
+"""Number of `tag_keys` that are processed at a time, so that intermediate arrays fit into the processor's cache."""
 
 Mask = NDArray[np.bool_]
 Number = TypeVar("Number", bound=np.generic)
-
-BLOCK: Final = 2**19
-"""Number of `tag_keys` that are processed at a time, so that intermediate arrays fit into the processor's cache."""
 
 _OWN_FACETS: Final = ("status", "kind", "reason")
 _FACET_TYPES: Final = ("VARCHAR", "BOOLEAN", "DATE", "BIGINT", "UBIGINT", "INTEGER")
@@ -161,7 +161,7 @@ def read_columns(session: QuerySession) -> GalleryColumns:
     types = {row["column_name"]: row["column_type"] for row in described}
     known = {column.name for column in (*KEY_COLUMNS, *TABLE_COLUMNS["assets"])}
     own = [name for name in types if name not in known]
-    facets = [*_OWN_FACETS, *(name for name in own if types[name] in _FACET_TYPES)]
+    facets = [*_OWN_FACETS, *[name for name in own if types[name] in _FACET_TYPES][:MAX_FACETS]]
     reader = _ItemReader(facets)
     for batch in session.batches(reader.query):
         reader.add(batch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -328,7 +328,8 @@ def _facts(item: Row, severity: float | None) -> list[list[Any]]:
 
 def _own_columns(item: Row) -> list[list[Any]]:
     ours = set(schema("assets").names)
-    return [[name, _exact(_cell(value))] for name, value in item.items() if name not in ours and value is not None]
+    own = ((name, value) for name, value in item.items() if name not in ours and value is not None)
+    return [[name, str(value) if isinstance(value, date) else _exact(value)] for name, value in own]
 
 
 def _request(row: Row) -> dict[str, Any]:

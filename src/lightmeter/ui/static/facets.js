@@ -77,7 +77,7 @@ function facetPanel({ change, current, findTags }) {
       ? [facet("Back end", facets.sources.map((row) => valueRow("source", row, chosen("sources"), setSource)))] : [];
     replaceKeepingFocus(lists, ...columns.slice(0, 2), ...sources, ...columns.slice(2));
     brush.show(facets.severity, current().severity);
-    color.show(filters.color);
+    color.show(current().color, filters.color);
   }
 
   const tagFacet = h("fieldset", { class: "lm-facet" }, h("legend", {}, "Tags"),
@@ -149,12 +149,15 @@ function colorFilter(set) {
   });
   return {
     element: h("fieldset", { class: "lm-facet" }, h("legend", {}, "Color"), h("div", { class: "lm-color" }, text, picker, distance)),
-    show(filter) {
+    /** Show the color filter that was set last. `found` is that of the last result, which has all names as #rrggbb. */
+    show(filter, found) {
       if (text.getRootNode().activeElement !== text) text.value = filter?.color ?? "";
       if (!filter) return;
-      const apart = ([value]) => Math.abs(value - filter.distance); // a saved view may have another distance
+      const wanted = filter.distance ?? found?.distance ?? 0.1;
+      const apart = ([value]) => Math.abs(value - wanted); // a saved view may have another distance
       const nearest = COLOR_DISTANCES.reduce((one, other) => (apart(other) < apart(one) ? other : one));
-      [picker.value, distance.value] = [filter.color, String(nearest[0])];
+      distance.value = String(nearest[0]);
+      picker.value = /^#[0-9a-f]{6}$/i.test(filter.color) ? filter.color : found?.color ?? picker.value;
     },
   };
 }

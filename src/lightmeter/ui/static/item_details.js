@@ -381,22 +381,22 @@ const showItemDetails = (() => {
     const { tables } = details;
     const parts = [];
     const add = (title, isOpen, ...content) => parts.push(h("details", { open: isOpen }, h("summary", {}, title), ...content));
-    const addRows = (name, title, isOpen = true, toText = cell) => {
-      if (tables[name]) add(`${title} (${countText(tables[name])})`, isOpen, rowTable(title, tables[name], toText));
+    const addRows = (name, title, isOpen = true, format = OURS) => {
+      if (tables[name]) add(`${title} (${countText(tables[name])})`, isOpen, rowTable(title, tables[name], format));
     };
     if (tables.tags) add(`Tags by back end (${details.tags.rows.length})`, true, tagTable(details.tags));
     addRows("nsfw", "NSFW by back end");
-    if (tables.colors) add("Colors", true, ...palettes(tables.colors), h("details", {}, h("summary", {}, "Values"), rowTable("Colors", tables.colors, cell)));
+    if (tables.colors) add("Colors", true, ...palettes(tables.colors), h("details", {}, h("summary", {}, "Values"), rowTable("Colors", tables.colors)));
     addRows("descriptions", "Descriptions");
     addRows("faces", "Faces");
     addRows("texts", "Texts");
     addRows("brands", "Brands");
-    for (const name of Object.keys(tables).filter((name) => name.startsWith("answers_"))) addRows(name, `Answers: ${name.slice(8)}`, true, exactCell);
+    for (const name of Object.keys(tables).filter((name) => name.startsWith("answers_"))) addRows(name, `Answers: ${name.slice(8)}`, true, OWN);
     addRows("errors", "Errors of back ends");
     addRows("prechecks", "Pre-check findings", tables.prechecks?.rows.some((row) => row.severity !== "info"));
     if (!parts.length) parts.push(h("p", { class: "lm-note" }, "The tables have no results about it."));
     for (const request of details.requests) add("Request", false, pairTable("Request", Object.entries(request).filter(([, value]) => value !== null)));
-    if (details.own_columns.length) add("Columns of the manifest", true, pairTable("Columns of the manifest", details.own_columns, exactCell));
+    if (details.own_columns.length) add("Columns of the manifest", true, pairTable("Columns of the manifest", details.own_columns, OWN));
     add("Facts", false, pairTable("Facts", details.facts));
     return parts;
   }
@@ -418,20 +418,24 @@ const showItemDetails = (() => {
   /** Return a value of the user's own, such as a coordinate or an id, with all its digits. */
   const exactCell = (value) => (typeof value === "number" ? String(value) : cell(value));
 
+  // How a table shows its values and the names of its columns: those of our tables, and the user's own.
+  const OURS = { toText: cell, toName: words };
+  const OWN = { toText: exactCell, toName: (name) => name };
+
   const isNumberColumn = (rows, name) => rows.some((row) => typeof row[name] === "number");
 
-  function rowTable(title, { rows }, toText) {
+  function rowTable(title, { rows }, { toText, toName } = OURS) {
     const names = Object.keys(rows[0]).filter((name) => rows.some((row) => row[name] !== null));
     const css = (name) => (isNumberColumn(rows, name) ? "lm-number" : null);
     const shown = (name, value) => [name === "hex" && swatch(value), name === "severity" && typeof value === "number" && bar(value), toText(value)];
     return h("div", { class: "lm-item-scroll" }, h("table", { class: "lm-table", "aria-label": title },
-      h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col", class: css(name) }, words(name))))),
+      h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col", class: css(name) }, toName(name))))),
       h("tbody", {}, rows.map((row) => h("tr", {}, names.map((name) => h("td", { class: css(name) }, shown(name, row[name]))))))));
   }
 
-  function pairTable(title, pairs, toText = cell) {
+  function pairTable(title, pairs, { toText, toName } = OURS) {
     return h("table", { class: "lm-table lm-item-pairs", "aria-label": title },
-      h("tbody", {}, pairs.map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, words(name)), h("td", {}, toText(value))))));
+      h("tbody", {}, pairs.map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, toName(name)), h("td", {}, toText(value))))));
   }
 
   function bar(share) {
