@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from lightmeter import sqlite
-from lightmeter.journal.commands.carry_over import COPY_ANSWERS, LAST_ROW, attached_run, run_all
+from lightmeter.journal.commands.carry_over import COPY_ANSWERS, HAS_RESULT, LAST_ROW, attached_run, run_all
 from lightmeter.journal.frame_rows import FIRST_FRAME_SEQ, FRAME_OF, FRAME_SEQS, FRAMES_PER_ROW
 from lightmeter.journal.queries.latest_runs import add_credits
 
@@ -24,7 +24,6 @@ SELECT {FIRST_FRAME_SEQ} + v.seq * {FRAMES_PER_ROW} + {FRAME_OF.format("o.seq")}
        iif(v.own_seq = v.old_seq, o.item_id, format('%s#frame %d', v.item_id, {FRAME_OF.format("o.seq")})), o.seq, o.seq
 FROM temp.folded v JOIN old.items o ON o.seq {FRAME_SEQS.format("v.old_seq")};
 DELETE FROM temp.folded WHERE item_id IN (SELECT item_id FROM main.items);
-INSERT INTO temp.found SELECT seq, old_seq FROM temp.folded;
 """  # noqa: S608
 """SQL: creates the table `folded`: the rows of the older run that the next newer run lacks, and their video frames.
 
@@ -33,6 +32,25 @@ number of the row there whose result it gets. The two differ for a duplicate if 
 its original: that row may have another image or video, or no result. The duplicate then gets the original's result
 as its own. It remains a duplicate only if the original had no answer and is still the same image or video. Frames whose
 request moved to the newer run are there already, as rows of their own.
+"""
+
+_FORMER: Final = f"""
+INSERT OR IGNORE INTO temp.folded
+SELECT iif(o.seq < {FIRST_FRAME_SEQ}, {FIRST_FRAME_SEQ} + o.seq * {FRAMES_PER_ROW}, o.seq)
+           + ({LAST_ROW} + 1) * {FRAMES_PER_ROW},
+       iif(o.item_id IN (SELECT item_id FROM main.items), format('%s#former %s.%d', o.item_id,
+           (SELECT value FROM old.meta WHERE key = 'run_id'), o.seq), o.item_id), o.seq, o.seq
+FROM old.items o WHERE {HAS_RESULT} AND o.seq NOT IN (SELECT old_seq FROM temp.folded) AND NOT EXISTS (
+    SELECT 1 FROM main.items n WHERE n.identity = o.identity AND n.content_sha256 IS o.content_sha256
+    AND n.frames_low > 0 AND +n.status = o.status) AND NOT EXISTS (
+    SELECT 1 FROM main.items n WHERE n.content_sha256 = o.content_sha256 AND n.frames_low > 0 AND +n.status = o.status);
+INSERT INTO temp.found SELECT seq, old_seq FROM temp.folded;
+"""  # noqa: S608
+"""SQL: adds to `folded` the former images and videos of items that have another one in the newer run.
+
+They are paid for, so a later run gets their answers if they return. Each becomes a row like that of a video frame, but
+its number belongs to no row of the manifest. So it is in no table that is exported. The plus before `n.status` keeps
+SQLite from searching by the status, which most rows share.
 """
 
 _FOLD: Final = (
@@ -61,7 +79,7 @@ it for the image that the answer is about.
 
 
 def fold_run(db: sqlite.Connection, folder: Path, put: sqlite.Change[None]) -> None:
-    """Add those items of an older run that the journal `db` lacks, with their answers.
+    """Add those items, images and videos of an older run that the journal `db` lacks, with their answers.
 
     After that, the older run can be removed. The credits that each item cost in the older run are added to the table
     `paid_before` of `db`. A duplicate whose original `db` has already gets the original's answer as its own, because
@@ -76,4 +94,4 @@ def fold_run(db: sqlite.Connection, folder: Path, put: sqlite.Change[None]) -> N
     with attached_run(db, folder):
         put(db)
         add_credits(db, "old", "paid_before")
-        run_all(db, (_FOLDED, *_FOLD, *COPY_ANSWERS))
+        run_all(db, (_FOLDED, _FORMER, *_FOLD, *COPY_ANSWERS))
