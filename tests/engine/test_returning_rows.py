@@ -154,3 +154,15 @@ async def test_rows_of_one_url_without_ids_keep_an_answer_each(night, service):
     run = await night([{"url": url("N")}, *[{"url": url("A")}] * 3], duplicates="off")
     assert run.tags[run.tags["url"] == url("A")]["source"].nunique() == 3
     assert len(service.charged) == 4
+
+
+async def test_a_refused_row_is_sent_again_when_the_manifest_changes(night, service):
+    """A run of an unchanged manifest sends no failed row again; that of a changed one sends those that were free."""
+    service.script = lambda *_: "refuse"
+    rows = {"a": url("a")}
+    for _ in range(2):
+        run = await night(rows)
+        assert (run.exit_code, run.summary().counts["failed"], service.posts) == (1, 1, 1)
+    service.script = lambda *_: "answer"
+    run = await night({**rows, "n": url("n")})
+    assert (run.exit_code, sorted(service.charged)) == (0, [url("a"), url("n")])
