@@ -33,7 +33,7 @@ import lightmeter as lm
 from lightmeter.api.prepared_run import PreparedRun, prepare_run, prepare_run_from_plan
 from lightmeter.api.run_result import Run, RunSummary
 from lightmeter.api.sending_process import start_sending_process
-from lightmeter.errors import LightmeterError, UsageError
+from lightmeter.errors import Interrupted, LightmeterError, UsageError
 from lightmeter.options import make_options
 from lightmeter.planning.consent import must_be_explicit
 from lightmeter.planning.plan_file import is_plan_file
@@ -218,29 +218,32 @@ async def _finish(
 
 
 def _failed_state(run: Run, summary: RunSummary) -> State[Any] | None:
-    """Return the failed state of a flow run that leaves something to do; None if `lightmeter run` would exit with 0."""
+    """Return the failed state of a run, with the error that stopped it; None if `lightmeter run` would exit with 0."""
     if summary.exit_code == 0 and run.stopped_by is None:
         return None
     name = next((name for status, name in _STATE_NAMES.items() if summary.counts[status]), STOPPED)
     left = [f"{rows} {status.replace('_', ' ')}" for status, rows in summary.counts.items() if rows]
     stopped = "" if run.stopped_by is None else f"Stopped: {error_text(run.stopped_by)} "
     rows = f"{summary.rows} rows: {', '.join(left)}."
-    return Failed(name=name, message=f"{stopped}{rows} To do: {'; '.join(run.next_steps())}")
+    message = f"{stopped}{rows} To do: {'; '.join(run.next_steps())}"
+    return Failed(name=name, message=message, data=run.stopped_by)
 
 
 async def _main(manifest: str, out: str) -> int:
     """Run the flow without a deployment; return the exit code of `lightmeter run`."""
-    try:
-        await analyze(manifest, out)
-    except LightmeterError as error:
-        print(f"error: {error_text(error)}", file=sys.stderr)  # noqa: T201 (the output of the script)
-        return error.exit_code
-    except FailedRun as failed:
-        print(failed, file=sys.stderr)  # noqa: T201 (likewise)
-        return lm.open(out).summary().exit_code or 1
-    print(lm.open(out).summary().to_dict())  # noqa: T201 (likewise)
-    return 0
+    state: State[Any] = await analyze(manifest, out, return_state=True)
+    if state.is_completed():
+        print(lm.open(out).summary().to_dict())  # noqa: T201 (the output of the script)
+        return 0
+    error = await state.aresult(raise_on_failure=False)
+    if not isinstance(error, LightmeterError | FailedRun):
+        raise error
+    print(f"error: {state.message}", file=sys.stderr)  # noqa: T201 (likewise)
+    return error.exit_code if isinstance(error, LightmeterError) else lm.open(out).summary().exit_code or 1
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(_main(*sys.argv[1:])))
+    try:
+        sys.exit(asyncio.run(_main(*sys.argv[1:])))
+    except KeyboardInterrupt:
+        sys.exit(Interrupted.exit_code)

@@ -207,6 +207,9 @@ class Accounting:
         `raw` is the body. `answer` is the body as a JSON object; None if it is not parsed yet or no JSON object.
         """
         outcome = outcome_of(raw, request.rows, request.hold, answer)
+        above_hold = outcome.paid > request.hold  # then the full price is that much, or more
+        if above_hold:
+            self._run_state.set_underreserved(underreserved=True)
         if request.is_retry:
             self._prices.observe_retry(request.max_images, outcome.paid)
             return outcome, None
@@ -217,7 +220,6 @@ class Accounting:
             if not outcome.rows_identified and batches_wanted:
                 self._run_state.add_note(_SINGLE_IMAGES)
         full_price = outcome.charge_evidence > 1 and all(row.error is None for row in outcome.rows)
-        above_hold = outcome.paid > request.hold  # then the full price is that much, or more
         if request.kinds and (full_price or above_hold):
             frames = FrameRange(min(images, request.max_images or images), request.max_images)
             return outcome, self._prices.observe(request.kinds, frames, outcome.paid)

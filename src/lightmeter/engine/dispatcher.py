@@ -253,10 +253,13 @@ class Dispatcher:
         There are two reasons: the batch must be the only request in flight (`_must_leave_alone`), or prices are too
         uncertain to reserve more credits (`_exposure_allows`).
         """
+        if not self._requests_outstanding():
+            self._run_state.set_underreserved(underreserved=False)
+            return False
         polled = self._run_state.polls_outstanding > 0
         if self._must_leave_alone(batch) and (self._sending or (polled and self._must_learn_price_of(batch))):
             return True
-        return self._requests_outstanding() and not self._exposure_allows(batch)
+        return not self._exposure_allows(batch)
 
     async def _trim_to_risk_cap(self, rows: Sequence[PendingRow]) -> Batch | None:
         """Return a batch of as many first rows as `max_at_risk` credits pay for; None if no row may be sent.
@@ -317,9 +320,16 @@ class Dispatcher:
 
         If neither the run nor the key has a budget, or if prices are certain, the result is true. Otherwise the
         reserved credits, including those of the batch, must be few compared with the credits paid or with the rest of
-        the budget. So, if prices are higher than planned, answers show it before the budget is spent.
+        the budget. So, if prices are higher than planned, answers show it before the budget is spent. As much as is
+        reserved for requests in flight must stay free, so that the budget holds if prices double. If a request has cost
+        more than was reserved for it, all requests in flight must end first.
         """
-        free, exposure = self._run_state.credits_left, self._run_state.exposure + batch.hold
+        state = self._run_state
+        free, exposure = state.credits_left, state.exposure + batch.hold
         if free is None or self._prices.trusted:
             return True
-        return exposure <= EXPOSURE_GROWTH * self._run_state.paid or free >= AMPLE_BUDGET_FACTOR * exposure
+        if state.underreserved:
+            return False
+        in_flight = state.at_risk + state.polled_credits + batch.hold
+        few = exposure <= EXPOSURE_GROWTH * state.paid and in_flight <= free - batch.hold
+        return few or free >= AMPLE_BUDGET_FACTOR * exposure

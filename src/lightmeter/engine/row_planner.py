@@ -173,8 +173,8 @@ class RowPlanner:
             cached = find_cached_rows(chunk, self._options, self._settings, self._session.clock.now())
             for answered in list(cached):
                 apply_cached_rows(answered)(chunk)
-            for folder in earlier if rows else ():
-                carry_results(chunk, folder)
+            if rows:
+                carry_results(chunk, earlier)
             return (
                 sum(frame_of(row.seq) is None for row in rows),
                 read_chunk(chunk),

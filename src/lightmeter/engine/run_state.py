@@ -38,10 +38,12 @@ class RunState:
         at_risk: Credits of requests that are about to be sent, or were sent and have no answer of any kind yet.
         in_flight: Number of requests that were sent and have no answer of any kind yet.
         polls_outstanding: Number of requests that the service accepted and whose answer must be polled for.
+        polled_credits: Credits that are reserved for these requests.
         new_polls: Queue of accepted requests that the poller has not received yet.
         unresolved_requests: Number of requests with an unknown outcome that no balance reading has been made for yet.
         unresolved_credits: Most credits that the unresolved requests may have cost.
         must_resolve: Whether the next batch must wait until a balance reading shows what unresolved requests cost.
+        underreserved: Whether requests in flight may cost more than is reserved for them, because another one did.
         key_budget_room: Credits that the budget of the API key leaves for requests, over all runs, as last read; None
             if they must be read again, for example because a request ended since then.
         rows_over_caps: Number of rows marked as over budget for each of two reasons: `at_risk` (the row alone may cost
@@ -76,10 +78,12 @@ class RunState:
     at_risk: int = 0
     in_flight: int = 0
     polls_outstanding: int = 0
+    polled_credits: int = 0
     new_polls: asyncio.Queue[PolledRequest] = field(default_factory=asyncio.Queue)
     unresolved_requests: int = 0
     unresolved_credits: int = 0
     must_resolve: bool = False
+    underreserved: bool = False
     key_budget_room: int | None = None
     rows_over_caps: Counter[str] = field(default_factory=Counter)
     finished_rows: int = 0
@@ -226,12 +230,14 @@ class RunState:
     def add_poll(self, polled: PolledRequest) -> None:
         """Pass a request to the poller: the service has accepted it, and its answer must be polled for."""
         self.polls_outstanding += 1
+        self.polled_credits += polled.request.hold
         self.name_reliability.on_request_started(len(polled.request.rows))
         self.new_polls.put_nowait(polled)
 
     def end_poll(self, polled: PolledRequest) -> None:
         """Record that the answer to a request is no longer polled for."""
         self.polls_outstanding -= 1
+        self.polled_credits -= polled.request.hold
         self.name_reliability.on_request_ended(len(polled.request.rows))
         self.state_changed.set()
 
@@ -252,6 +258,10 @@ class RunState:
     def set_must_resolve(self, *, required: bool) -> None:
         """Set whether the next batch must wait until a balance reading shows what unanswered requests cost."""
         self.must_resolve = required
+
+    def set_underreserved(self, *, underreserved: bool) -> None:
+        """Set whether requests in flight may cost more than is reserved for them, because another one did."""
+        self.underreserved = underreserved
 
     @property
     def exposure(self) -> int:

@@ -52,8 +52,7 @@ def add_missing_rows(plan: Plan, out: Path, settings: Settings) -> bool:
         with db:
             _copy_rows(plan, db, settings)
             end_planning({"extra_types": meta["extra_types"]})(db)
-        for folder in earlier:
-            carry_results(db, folder)
+        carry_results(db, earlier)
 
     try:
         copy_journal(journal_path(out), target, change=complete)

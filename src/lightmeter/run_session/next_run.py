@@ -23,11 +23,11 @@ from lightmeter.errors import SettingsError
 from lightmeter.export.export_shard import merge_extra_types
 from lightmeter.journal.commands.carry_over import (
     carry_results,
-    fold_run,
     forget_open_requests,
     has_open_requests,
     move_open_requests,
 )
+from lightmeter.journal.commands.fold_run import fold_run
 from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.files import copy_journal, journal_path, replace_journal
 from lightmeter.journal.header import (
@@ -83,8 +83,7 @@ def start_next_run(plan: Plan, out: Path, before: RunHeader | None, keep_runs: i
     def carry(db: sqlite.Connection) -> None:
         if moved:
             move_open_requests(db, out)
-        for folder in earlier:
-            carry_results(db, folder)
+        carry_results(db, earlier)
 
     try:
         copy_journal(journal_path(plan.folder), target, meta, carry)
@@ -119,8 +118,7 @@ def preview_next_run(plan: Plan, out: Path, settings: Settings) -> Plan:
     with temp_dir_unless_error() as temp_dir:
 
         def carry(db: sqlite.Connection) -> None:
-            for folder in earlier:
-                carry_results(db, folder)
+            carry_results(db, earlier)
 
         copy_journal(journal_path(plan.folder), journal_path(temp_dir.path), change=carry)
         return replace(plan_from_journal(temp_dir, plan.options, settings, plan.service), base_url=plan.base_url)
@@ -181,10 +179,10 @@ def _request_options(options: Options) -> list[Any]:
 def remove_old_runs(out: Path, keep: int, newest: Path | None = None) -> None:
     """Remove the archived runs of an output folder, except the newest `keep` ones.
 
-    The newest run stays even if `keep` is 0. Before a run is removed, the next newer run receives the rows that only
-    the removed run has, and the credits that each row cost. Their answers then count as answers of that newer run. So
-    a run also stays if the next newer one has other values of `REQUEST_OPTIONS`, or if only one of the two uses the
-    embedded service.
+    The newest run stays even if `keep` is 0. Before a run is removed, the next newer run receives the rows, images and
+    videos that only the removed run has, and the credits that each row cost. Their answers then count as answers of
+    that newer run. So a run also stays if the next newer one has other values of `REQUEST_OPTIONS`, or if only one of
+    the two uses the embedded service.
 
     Args:
         out: The output folder; archived runs are in its subfolder `runs`.

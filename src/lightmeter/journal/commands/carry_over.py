@@ -8,7 +8,7 @@ is known.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -16,9 +16,8 @@ from typing import Any, Final
 from lightmeter import sqlite
 from lightmeter.journal.compression import decompress
 from lightmeter.journal.files import journal_path
-from lightmeter.journal.frame_rows import FIRST_FRAME_SEQ, FRAME_OF, FRAME_SEQS, FRAMES_PER_ROW, HAS_FRAMES
+from lightmeter.journal.frame_rows import FIRST_FRAME_SEQ, HAS_FRAMES
 from lightmeter.journal.queries.items import REACH_FACTS
-from lightmeter.journal.queries.latest_runs import add_credits
 from lightmeter.journal.submission_states import HOLDING, State
 
 _MOVABLE_STATES_SQL: Final = "(" + ", ".join(f"'{state}'" for state in sorted(HOLDING - {State.WRITTEN_OFF})) + ")"
@@ -38,7 +37,7 @@ _UNPAID: Final = "(n.status = 'pending' OR n.reason = 'screened')"
 They are still to be sent, or local back ends rejected them (`--screen`).
 """
 
-_LAST_ROW: Final = f"(SELECT coalesce(max(seq), -1) FROM main.items WHERE seq < {FIRST_FRAME_SEQ})"  # noqa: S608
+LAST_ROW: Final = f"(SELECT coalesce(max(seq), -1) FROM main.items WHERE seq < {FIRST_FRAME_SEQ})"  # noqa: S608
 """SQL: number of the last row of the new manifest. Rows of video frames have larger numbers and do not count."""
 
 _WITHOUT_VIDEOS: Final = f"""
@@ -50,24 +49,27 @@ DELETE FROM temp.same WHERE EXISTS (
 The rows of these frames are compared instead.
 """
 
-_SAME: Final = f"""
+
+def _same_content(rows: str) -> str:
+    """Return SQL that creates the table `same`: pairs of a row of the next run and an earlier row of the same content.
+
+    Content is the same if the hashes are equal. If a hash is unknown, URL or path must be equal, and size and ETag
+    where both are known. Of the next run, only rows `n` that meet the SQL condition `rows` are in the table, and no
+    video whose frames are sent in its place.
+    """
+    return f"""
 CREATE TEMP TABLE same AS
 SELECT n.seq, o.seq AS old_seq FROM main.items n
-JOIN old.items o ON o.content_sha256 = n.content_sha256 AND o.frames_low > 0 WHERE {_UNPAID}
+JOIN old.items o ON o.content_sha256 = n.content_sha256 AND o.frames_low > 0 WHERE {rows}
 UNION
 SELECT n.seq, o.seq FROM main.items n JOIN old.items o ON o.identity = n.identity AND o.frames_low > 0
 LEFT JOIN main.{REACH_FACTS.format("f", "n")} LEFT JOIN old.{REACH_FACTS.format("g", "o")}
-WHERE {_UNPAID} AND coalesce(n.content_sha256 = o.content_sha256,
+WHERE {rows} AND coalesce(n.content_sha256 = o.content_sha256,
     coalesce(f.facts ->> '$.size_bytes' = g.facts ->> '$.size_bytes', 1)
     AND coalesce(f.facts ->> '$.etag' = g.facts ->> '$.etag', 1));
 {_WITHOUT_VIDEOS}
 """  # noqa: S608 (our own words, here and below)
-"""SQL: creates the table `same`: pairs of a row of the next run and a row of the earlier run with the same content.
 
-Content is the same if the hashes are equal. If a hash is unknown, URL or path must be equal, and size and ETag where
-both are known. Of the next run, only rows without a result are in the table, and no video whose frames are sent in its
-place.
-"""
 
 _SAME_BY_NEAR_DUPLICATES: Final = f"""
 DELETE FROM temp.same;
@@ -86,23 +88,55 @@ WHERE (SELECT value ->> '$.duplicates' FROM main.meta WHERE key = 'options') = '
 It uses the near-duplicates that the plans of the two runs found.
 """
 
-_ANSWERED: Final = """
-INSERT OR IGNORE INTO temp.found SELECT p.seq, p.old_seq
-FROM temp.same p JOIN main.items n USING (seq) JOIN old.items o ON o.seq = p.old_seq
-WHERE n.submission_id IS NULL AND o.status = 'ok' AND o.asset IS NOT NULL
-"""
-"""SQL: adds to `found` the pairs in `same` whose earlier row has an answer."""
+_HAS_ANSWER: Final = "o.status = 'ok' AND o.asset IS NOT NULL"
+"""SQL: condition for rows of the earlier run that have an answer."""
 
-_CHARGED: Final = """
-INSERT OR IGNORE INTO temp.found SELECT p.seq, p.old_seq
-FROM temp.same p JOIN main.items n USING (seq) JOIN old.items o ON o.seq = p.old_seq
-WHERE n.submission_id IS NULL AND o.status = 'failed' AND (
+_WAS_CHARGED: Final = """o.status = 'failed' AND (
     o.reason = 'paid_and_lost' OR EXISTS (SELECT 1 FROM old.reused r WHERE r.seq = o.seq) OR EXISTS (
         SELECT 1 FROM old.submissions s WHERE s.submission_id = o.submission_id AND s.state = 'settled' AND s.paid > 0))
 """
-"""SQL: adds to `found` the pairs in `same` whose earlier row failed although its request was charged."""
+"""SQL: condition for rows of the earlier run that failed although their request was charged."""
 
-_COPY_ANSWERS: Final = (
+HAS_RESULT: Final = f"({_HAS_ANSWER} OR {_WAS_CHARGED})"
+"""SQL: condition for rows of the earlier run that were paid for, and have an answer or a charged failure."""
+
+_FIND: Final = """
+INSERT OR IGNORE INTO temp.found SELECT p.seq, p.old_seq
+FROM temp.same p JOIN main.items n USING (seq) JOIN old.items o ON o.seq = p.old_seq
+WHERE n.submission_id IS NULL AND {}
+"""
+"""SQL: adds to `found` the pairs in `same` for which the condition `{}` holds."""
+
+_ANSWERED: Final = _FIND.format(_HAS_ANSWER)
+_CHARGED: Final = _FIND.format(_WAS_CHARGED)
+
+_OWN: Final = (
+    _same_content("(n.status = 'pending' OR n.reason IN ('screened', 'cached'))"),
+    _FIND.format(f"({_HAS_ANSWER} OR {_WAS_CHARGED} AND n.reason IS NOT 'cached') AND o.item_id = n.item_id"),
+    f"""
+INSERT OR IGNORE INTO temp.found
+WITH new_rows AS (
+    SELECT seq, identity, row_number() OVER (PARTITION BY identity ORDER BY seq) AS place FROM main.items n
+    WHERE {_UNPAID} AND submission_id IS NULL AND seq NOT IN (SELECT seq FROM temp.found)),
+old_rows AS (
+    SELECT seq, identity, row_number() OVER (PARTITION BY identity ORDER BY seq) AS place FROM old.items o
+    WHERE {HAS_RESULT} AND seq NOT IN (SELECT old_seq FROM temp.found))
+SELECT n.seq, o.seq FROM new_rows n JOIN old_rows o USING (identity, place)
+JOIN temp.same p ON p.seq = n.seq AND p.old_seq = o.seq
+""",  # noqa: S608
+    *(
+        f"DELETE FROM main.{table} WHERE seq IN (SELECT seq FROM temp.found)"  # noqa: S608
+        for table in ("reused", "repeated", "answer_retries")
+    ),
+)
+"""SQL: adds to `found` pairs of rows with the same content, each row once (`--duplicates off`).
+
+A row is paired with the row of the same id, or else with the next one of the same URL or path in the order of the
+manifest. Rows that the plan answered from the cache are paired by id too, because the cache has one answer for all rows
+of a URL.
+"""
+
+COPY_ANSWERS: Final = (
     """
 INSERT INTO temp.digests SELECT a.submission_id, digest(a.raw) FROM old.answers a WHERE a.submission_id IN (
     SELECT o.submission_id FROM temp.found f JOIN old.items o ON o.seq = f.old_seq
@@ -182,13 +216,13 @@ UPDATE main.items SET submission_id = o.submission_id, status = o.status, reason
 FROM temp.found f JOIN old.items o ON o.seq = f.old_seq WHERE f.seq = items.seq
 """,
     f"""
-INSERT INTO main.gone SELECT {_LAST_ROW} + row_number() OVER (ORDER BY o.seq)
+INSERT INTO main.gone SELECT {LAST_ROW} + row_number() OVER (ORDER BY o.seq)
 FROM old.items o JOIN main.submissions USING (submission_id) WHERE o.seq NOT IN (SELECT old_seq FROM temp.found)
 """,  # noqa: S608
     f"""
 INSERT INTO main.items (seq, item_id, url, path, identity, kind, extra, status, reason, error, frames_low, frames_high,
                         width, height, duration_s, content_sha256, size_bytes, perceptual_hash, submission_id)
-SELECT {_LAST_ROW} + row_number() OVER (ORDER BY o.seq),
+SELECT {LAST_ROW} + row_number() OVER (ORDER BY o.seq),
        iif(EXISTS (SELECT 1 FROM main.items n WHERE n.item_id = o.item_id),
            format('%s#request %d.%d', o.item_id, o.submission_id, o.seq), o.item_id),
        o.url, o.path, o.identity, o.kind, o.extra, o.status, o.reason, o.error, o.frames_low, o.frames_high,
@@ -220,58 +254,9 @@ _FORGET_OPEN: Final = (
     ),
 )
 
-_FOLDED: Final = f"""
-CREATE TEMP TABLE folded (
-    seq INTEGER PRIMARY KEY, item_id TEXT NOT NULL UNIQUE, own_seq INTEGER NOT NULL, old_seq INTEGER NOT NULL
-);
-INSERT INTO temp.folded SELECT o.seq + {_LAST_ROW} + 1, o.item_id, o.seq, coalesce(p.seq, o.seq)
-FROM old.items o LEFT JOIN main.items n ON n.item_id = o.duplicate_of
-LEFT JOIN old.items p ON p.item_id = n.item_id
-     AND (p.status = 'ok' OR n.identity IS NOT p.identity OR n.content_sha256 IS NOT p.content_sha256)
-WHERE o.seq < {FIRST_FRAME_SEQ} AND o.item_id NOT IN (SELECT item_id FROM main.items);
-INSERT OR IGNORE INTO temp.folded
-SELECT {FIRST_FRAME_SEQ} + v.seq * {FRAMES_PER_ROW} + {FRAME_OF.format("o.seq")},
-       iif(v.own_seq = v.old_seq, o.item_id, format('%s#frame %d', v.item_id, {FRAME_OF.format("o.seq")})), o.seq, o.seq
-FROM temp.folded v JOIN old.items o ON o.seq {FRAME_SEQS.format("v.old_seq")};
-DELETE FROM temp.folded WHERE item_id IN (SELECT item_id FROM main.items);
-INSERT INTO temp.found SELECT seq, old_seq FROM temp.folded;
-"""  # noqa: S608
-"""SQL: creates the table `folded`: the rows of the older run that the next newer run lacks, and their video frames.
-
-Each row gets a number (`seq`) and an id in the newer run. `own_seq` is its number in the older run, and `old_seq` the
-number of the row there whose result it gets. The two differ for a duplicate if the newer run has a row with the id of
-its original: that row may have another image or video, or no result. The duplicate then gets the original's result
-as its own. It remains a duplicate only if the original had no answer and is still the same image or video. Frames whose
-request moved to the newer run are there already, as rows of their own.
-"""
-
-_FOLD: Final = (
-    """
-INSERT INTO main.items (seq, item_id, url, path, identity, kind, extra, status, reason, error, duplicate_of,
-                        frames_low, frames_high, width, height, duration_s, content_sha256, asset, name,
-                        size_bytes, perceptual_hash, duplicate_distance)
-SELECT f.seq, f.item_id, o.url, o.path, o.identity, coalesce(o.kind, p.kind), o.extra,
-       iif(p.status IN ('ok', 'failed'), p.status, o.status), p.reason, p.error, p.duplicate_of,
-       iif(p.seq <> o.seq AND o.duplicate_distance IS NOT NULL, 0, p.frames_low), p.frames_high,
-       coalesce(o.width, p.width), coalesce(o.height, p.height), coalesce(o.duration_s, p.duration_s),
-       coalesce(o.content_sha256, p.content_sha256), p.asset, p.name, coalesce(o.size_bytes, p.size_bytes),
-       coalesce(o.perceptual_hash, p.perceptual_hash), p.duplicate_distance
-FROM temp.folded f JOIN old.items o ON o.seq = f.own_seq JOIN old.items p ON p.seq = f.old_seq
-""",
-    """
-INSERT INTO main.findings SELECT f.seq, o.name, o.severity, o.message, o.value, o.facts
-FROM temp.folded f JOIN old.findings o ON o.seq = f.own_seq ORDER BY o.rowid
-""",
-)
-"""SQL: adds the rows in `folded` to the newer run, with their status and findings.
-
-A near-duplicate with a result of its own has no frames to be charged (`frames_low` is 0), so that `same` does not take
-it for the image that the answer is about.
-"""
-
 
 @contextmanager
-def _attached(db: sqlite.Connection, folder: Path) -> Iterator[None]:
+def attached_run(db: sqlite.Connection, folder: Path) -> Iterator[None]:
     """Run a `with` block in a transaction on `db`, with the journal in `folder` attached as the database `old`.
 
     At the end of the block the transaction is committed; after an error it is rolled back.
@@ -293,7 +278,8 @@ def _digest(compressed: bytes) -> str:
     return hashlib.sha256(decompress(compressed)).hexdigest()
 
 
-def _run_all(db: sqlite.Connection, statements: tuple[str, ...]) -> None:
+def run_all(db: sqlite.Connection, statements: Sequence[str]) -> None:
+    """Execute SQL statements one after the other."""
     for statement in statements:
         db.execute(statement)
 
@@ -309,8 +295,8 @@ def move_open_requests(db: sqlite.Connection, folder: Path) -> None:
     The credits reserved for them are added to `db`. The earlier journal keeps both until `forget_open_requests` removes
     them there, so that they do not count twice.
     """
-    with _attached(db, folder):
-        _run_all(db, _MOVE_OPEN)
+    with attached_run(db, folder):
+        run_all(db, _MOVE_OPEN)
 
 
 def forget_open_requests(db: sqlite.Connection) -> None:
@@ -320,34 +306,23 @@ def forget_open_requests(db: sqlite.Connection) -> None:
     to the next run's journal.
     """
     with db:
-        _run_all(db, _FORGET_OPEN)
+        run_all(db, _FORGET_OPEN)
 
 
-def carry_results(db: sqlite.Connection, folder: Path) -> None:
-    """Copy answers and charged failures of the run in `folder` to pending rows of the next run's journal `db`.
+def carry_results(db: sqlite.Connection, folders: Sequence[Path]) -> None:
+    """Copy answers and charged failures of earlier runs to pending rows of the next run's journal `db`.
 
-    A row gets the answer about the same image or video. With `--duplicates near`, it may also get the answer about an
-    image that looks the same (a near-duplicate), if the plan of one of the two runs found this image.
+    A row gets the answer about the same image or video. With `--duplicates off`, each row gets its own answer, if it
+    has one. With `--duplicates near`, a row may also get the answer about an image that looks the same (a
+    near-duplicate), if the plan of one of the two runs found this image.
+
+    `folders` are the folders of the earlier runs, newest first.
     """
-    with _attached(db, folder):
-        found = (_SAME, _ANSWERED, _CHARGED, _SAME_BY_NEAR_DUPLICATES, _ANSWERED)
-        _run_all(db, (*found, *_COPY_ANSWERS, _MARK_FOUND))
-
-
-def fold_run(db: sqlite.Connection, folder: Path, put: sqlite.Change[None]) -> None:
-    """Add those items of an older run that the journal `db` lacks, with their answers.
-
-    After that, the older run can be removed. The credits that each item cost in the older run are added to the table
-    `paid_before` of `db`. A duplicate whose original `db` has already gets the original's answer as its own, because
-    the original may have another image or video in `db`.
-
-    Args:
-        db: The journal of the next run.
-        folder: The folder of the older run.
-        put: A function that records in `db` that the older run was added, such as the result of `put_meta`. It is
-            called first, in the same transaction.
-    """
-    with _attached(db, folder):
-        put(db)
-        add_credits(db, "old", "paid_before")
-        _run_all(db, (_FOLDED, *_FOLD, *_COPY_ANSWERS))
+    if db.execute("SELECT value ->> '$.duplicates' FROM meta WHERE key = 'options'").get == "off":
+        for folder in reversed(folders):  # the newest answer replaces older ones
+            with attached_run(db, folder):
+                run_all(db, (*_OWN, *COPY_ANSWERS, _MARK_FOUND))
+    for folder in folders:
+        with attached_run(db, folder):
+            found = (_same_content(_UNPAID), _ANSWERED, _CHARGED, _SAME_BY_NEAR_DUPLICATES, _ANSWERED)
+            run_all(db, (*found, *COPY_ANSWERS, _MARK_FOUND))

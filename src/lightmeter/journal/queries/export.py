@@ -140,10 +140,10 @@ CROSS JOIN answers a ON a.submission_id = f.submission_id
 """
 _EARLIER: Final = """
 SELECT f.earlier_id, e.request_id, e.raw
-FROM (SELECT earlier_id, min({row}) AS first FROM reused
-      GROUP BY earlier_id ORDER BY first, min(seq) LIMIT -1) f
+FROM (SELECT r.earlier_id, min(i.seq) AS first FROM reused r JOIN items i ON i.seq = {row}
+      GROUP BY r.earlier_id ORDER BY first, min(r.seq) LIMIT -1) f
 CROSS JOIN earlier e ON e.earlier_id = f.earlier_id
-""".format(row=ROW_OF.format("seq"))  # noqa: S608
+""".format(row=ROW_OF.format("r.seq"))  # noqa: S608
 
 # One statement reads the items of many answers, duplicates after originals: a statement for each answer would take
 # longer than all other work on it.
@@ -173,7 +173,7 @@ FROM submissions s WHERE {selected} ORDER BY submission_id
 
 _FINDINGS: Final = f"""
 SELECT i.item_id, i.url, f.name AS "check", f.severity, f.message, f.value, f.facts
-FROM findings f JOIN items i USING (seq) WHERE {_NEWEST_STATE} ORDER BY f.seq, f.rowid
+FROM findings f JOIN items i USING (seq) WHERE i.seq < {FIRST_FRAME_SEQ} AND {_NEWEST_STATE} ORDER BY f.seq, f.rowid
 """  # noqa: S608
 
 _QUESTION: Final = f"""

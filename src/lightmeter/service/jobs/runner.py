@@ -215,7 +215,19 @@ class Runner:
                 await self._run_next_attempt(request_id, alone=True)
 
     async def _run_next_attempt(self, request_id: str, *, alone: bool) -> None:
-        started = await self._write_patiently(lambda db: requests.start(db, request_id, self._clock.now(), alone=alone))
+        earlier: Attempt | None = None
+
+        def start(db: Connection) -> tuple[StoredRequest, tuple[bytes, ...]] | None:
+            nonlocal earlier
+            if earlier is not None:  # an earlier try, perhaps committed although it failed: that is no crash
+                with suppress(Superseded):
+                    requests.requeue(db, earlier)
+            started = requests.start(db, request_id, self._clock.now(), alone=alone)
+            if started is not None and started[0].state is JobState.RUNNING:
+                earlier = started[0].attempt
+            return started
+
+        started = await self._write_patiently(start)
         if started is None:
             return
         stored, uploads = started
@@ -243,9 +255,13 @@ class Runner:
         on_video: Callable[[], None] = lambda: None,
         client_polls: Callable[[], bool] = lambda: True,
     ) -> StoredRequest:
+        holding = asyncio.Lock()
+
         async def hold_more(pictures: int) -> None:  # only for videos, whose clients poll
             amount, at = self.credits_to_hold(job, pictures), self._clock.now()
-            await self._write_patiently(lambda db: requests.hold_more(db, attempt, amount, at))
+            async with holding:  # each write is tried again after an error, and may have been committed before
+                _, held = await self._write_patiently(lambda db: requests.lock_current_attempt(db, attempt))
+                await self._write_patiently(lambda db: requests.raise_hold(db, attempt, held + amount, at))
 
         try:
             with _job_span(attempt, job) as span:
@@ -287,11 +303,11 @@ class Runner:
     async def _write_patiently(self, change: Callable[[Connection], T]) -> T:
         """Return the result of `change`, run in a transaction.
 
-        While the database fails (disk full, server down), try again every second. Other errors go to the caller.
+        While the database fails (disk full, server down), try again every second. Other errors go to the caller. A try
+        may have been committed although the database reported an error, so `change` must allow for that.
 
         Raises:
-            Superseded: `change` raised it, because the attempt is no longer current. Or an earlier try has ended the
-                request: it was committed, although the database reported an error.
+            Superseded: `change` raised it: the attempt is no longer current, or an earlier try has ended the request.
         """
         is_failing = False
         while True:
@@ -310,8 +326,7 @@ class Runner:
         (SQLite), or for about `lease_s` seconds (PostgreSQL).
         """
         at = self._clock.now()
-        deletion = self._write_patiently(lambda db: requests.delete_unless_polled(db, request_id, at))
-        task = asyncio.create_task(deletion)
+        task = asyncio.create_task(self._write_patiently(lambda db: requests.delete_unless_polled(db, request_id, at)))
         self._deletions.add(task)
         task.add_done_callback(self._deletions.discard)
 

@@ -193,7 +193,7 @@ def acknowledge(db: Connection, request_id: str) -> bool:
     return bool(db.execute(sql, (request_id,)))
 
 
-def _lock_current_attempt(db: Connection, attempt: Attempt) -> tuple[int, int]:
+def lock_current_attempt(db: Connection, attempt: Attempt) -> tuple[int, int]:
     """Lock the database row of a running request; return its account number and its reserved credits.
 
     Raises:
@@ -209,25 +209,26 @@ def _lock_current_attempt(db: Connection, attempt: Attempt) -> tuple[int, int]:
     return account_id, held
 
 
-def hold_more(db: Connection, attempt: Attempt, amount: int, at: float) -> None:
+def raise_hold(db: Connection, attempt: Attempt, total: int, at: float) -> None:
     """Reserve more credits for a request whose videos cost more than expected.
 
     Args:
         db: A transaction.
         attempt: The attempt that needs the credits.
-        amount: Additional credits.
+        total: Credits to reserve for the request in all. If they are reserved already, nothing changes.
         at: Time of the reservation, in seconds since the epoch.
 
     Raises:
         OutOfCredits: the account has too few credits.
         Superseded: another attempt has started, or the request is not running.
     """
-    account_id, _ = _lock_current_attempt(db, attempt)
+    account_id, held = lock_current_attempt(db, attempt)
     try:
-        money.hold(db, LedgerReference(account_id, attempt.request_id, at), amount)
+        if held < total:
+            money.hold(db, LedgerReference(account_id, attempt.request_id, at), total - held)
     except OutOfCredits:
         raise OutOfCredits(INSUFFICIENT_CREDITS) from None
-    db.execute("UPDATE requests SET hold = hold + ? WHERE request_id = ?", (amount, attempt.request_id))
+    db.execute("UPDATE requests SET hold = ? WHERE request_id = ?", (max(held, total), attempt.request_id))
 
 
 def find(db: Connection, request_id: str, account_id: int, not_before: float) -> StoredRequest | None:
@@ -254,7 +255,7 @@ def finish(db: Connection, attempt: Attempt, outcome: AttemptResult) -> StoredRe
     Raises:
         Superseded: another attempt has started, or the request is not running; nothing is changed.
     """
-    account_id, held = _lock_current_attempt(db, attempt)
+    account_id, held = lock_current_attempt(db, attempt)
     state = step(JobState.RUNNING, JobEvent.COMPLETE if outcome.error is None else JobEvent.FAIL)
     return store_outcome(db, LedgerReference(account_id, attempt.request_id, outcome.at), state, held, outcome)
 
@@ -313,9 +314,8 @@ def start(
     if crashes.must_fail:
         error = f"{REQUEST_FAILED}: the service ended {crashes.crashes_alone} times while it was doing this alone."
         reference = LedgerReference(stored.account_id, request_id, at)
-        return store_outcome(
-            db, reference, step(state, JobEvent.GIVE_UP), stored.hold, AttemptResult(0, None, error, at)
-        ), ()
+        outcome = AttemptResult(0, None, error, at)
+        return store_outcome(db, reference, step(state, JobEvent.GIVE_UP), stored.hold, outcome), ()
     if crashes.must_run_alone and not alone:
         raise IsolationRequired(
             f"Request {request_id} was running at {crashes.crashes_shared} crashes of its process: it must run alone."
@@ -335,7 +335,7 @@ def requeue(db: Connection, attempt: Attempt) -> None:
     Raises:
         Superseded: another attempt has started, or the request is not running.
     """
-    _lock_current_attempt(db, attempt)
+    lock_current_attempt(db, attempt)
     queued, request_id = step(JobState.RUNNING, JobEvent.INTERRUPT).value, attempt.request_id
     db.execute("UPDATE requests SET state = ?, lease_until = NULL WHERE request_id = ?", (queued, request_id))
 
@@ -352,7 +352,7 @@ def release_excess_hold(db: Connection, attempt: Attempt, amount: int, at: float
     Raises:
         Superseded: another attempt has started, or the request is not running.
     """
-    account_id, held = _lock_current_attempt(db, attempt)
+    account_id, held = lock_current_attempt(db, attempt)
     if held > amount:
         db.execute("UPDATE requests SET hold = ? WHERE request_id = ?", (amount, attempt.request_id))
         money.charge_held(db, LedgerReference(account_id, attempt.request_id, at), held - amount, 0)
