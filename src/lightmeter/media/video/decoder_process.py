@@ -24,14 +24,12 @@ the pipe, the child ends.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import resource
 import signal
 import struct
 import sys
-from array import array
 from bisect import bisect_right
 from contextlib import suppress
 from typing import Any, BinaryIO
@@ -118,7 +116,7 @@ def _open(job: dict[str, Any], decord: Any) -> tuple[_OpenVideo, dict[str, Any],
         hidden = int(np.count_nonzero(times[:, 0] < 0))
     times = times[hidden:]
     metadata = {"width": width, "height": height, "fps": float(reader.get_avg_fps()), "frame_count": len(times)}
-    video = _OpenVideo(reader, decord, job["path"], first, hidden)
+    video = _OpenVideo(reader, decord, first, hidden)
     return video, metadata, np.append(times[:, 0], times[-1:, 1]).astype("<f4").tobytes()
 
 
@@ -130,32 +128,31 @@ class _OpenVideo:
     The decoder does not return them either, so its position is too low by `hidden` until the first seek.
 
     The decoder seeks to a key frame, and assumes that it is the first frame to be shown of those stored from there on.
-    If frames are stored after the key frame but shown before it (an open group of pictures), the decoder's seek ends at
-    a wrong frame. `_seek` detects this, and finds out with `_KeyFrames` how to get to the key frame.
+    If frames are stored after the key frame but shown before it (an open group of pictures), the seek ends at a wrong
+    frame. `_seek` detects this, and all frames are then read one after the other, which is slow but correct.
 
-    If the file's time stamps are missing or wrong, each seek may end at a wrong frame. For such a file, frames are read
-    one after the other (`in_order`), which is slow but correct.
+    If the file's time stamps are missing or wrong, no seek can be checked. The caller must ask for `in_order`.
 
     Args:
         reader: The decoder's `VideoReader`.
         decord: The decoder module.
-        path: The video file.
         first: The first frame that the decoder returned.
         hidden: Number of frames before the start of the video.
     """
 
-    def __init__(self, reader: Any, decord: Any, path: str, first: Any, hidden: int) -> None:
-        self._reader, self._decord, self._path = reader, decord, path
+    def __init__(self, reader: Any, decord: Any, first: Any, hidden: int) -> None:
+        self._reader, self._decord = reader, decord
         self._last, self._index, self._hidden = first, hidden, hidden  # `_index` is the decoder's index of `_last`
-        self._stored = reader.get_key_indices()  # index of each key frame among the frames as they are stored
-        self._key_frames: _KeyFrames | None = None
+        self._keys = reader.get_key_indices()
+        self._can_seek = True
 
     def pixels(self, index: int, *, in_order: bool) -> Any:
         """Return frame `index`, height x width x 3; if `in_order`, the index must not decrease from call to call."""
         index += self._hidden
-        if not in_order:
+        if self._can_seek and not in_order:
             self._seek(index)
-            self._skip(index)
+        if index < self._index:
+            self._rewind()
         while self._index < index:
             self._next(self._index + 1)
         return _without_padding(self._last.asnumpy())
@@ -164,129 +161,34 @@ class _OpenVideo:
         self._last = None  # two large frames must not be in memory at the same time
         self._last, self._index = self._reader.next(), index
 
+    def _rewind(self) -> None:
+        self._reader.seek(len(self._reader) - 1)  # the decoder ignores a seek to its own position
+        self._reader.seek(0)
+        self._next(self._hidden)
+
     def _seek(self, index: int) -> None:
-        """Go to the last key frame up to `index`, unless the position is between that and `index` already."""
-        found = self._key_frames
-        keys = found.indices if found else self._stored
-        for place in range(bisect_right(keys, index) - 1, -1, -1):
-            key, stored = keys[place], self._stored[place]
-            if max(key, self._hidden) <= self._index <= index:
-                return
-            if key <= self._hidden:
-                break
+        """Go near frame `index`, but not beyond it. If the decoder's seek proves wrong, do not seek any more."""
+        key = self._keys[bisect_right(self._keys, index) - 1]
+        if key > self._hidden and not key <= self._index <= index:
             self._last = None
-            if key == stored and self._seek_accurate(key):
+            self._reader.seek(0)  # the decoder ignores a seek to its own position, which may be wrong
+            self._reader.seek_accurate(key)
+            position = self._decord.video_reader._CAPI_VideoReaderGetCurrentPosition(self._reader._handle)  # noqa: SLF001
+            self._can_seek = position == key + 1  # a key frame that has the expected time stamp is decoded already
+            if not self._can_seek:
+                self._rewind()
                 return
-            if found is None:
-                self._key_frames = _KeyFrames(self._path, self._decord)
-                self._seek(index)
-                return
-            if self._seek_by_stamp(found, key, stored):
-                return
-        if not self._hidden <= self._index <= index:
-            self._reader.seek(len(self._reader) - 1)  # the decoder ignores a seek to its own position
-            self._reader.seek(0)
-            self._next(self._hidden)
-
-    def _seek_accurate(self, key: int) -> bool:
-        """Go to key frame `key` as the decoder does; return false if it ends at another frame."""
-        self._reader.seek(0)  # the decoder ignores a seek to its own position, which may be wrong
-        self._reader.seek_accurate(key)
-        self._index = len(self._reader)  # unknown
-        position = self._decord.video_reader._CAPI_VideoReaderGetCurrentPosition(self._reader._handle)  # noqa: SLF001
-        if position != key + 1:  # a key frame that has the expected time stamp is decoded already
-            return False
-        self._next(key)
-        return True
-
-    def _seek_by_stamp(self, key_frames: _KeyFrames, key: int, stored: int) -> bool:
-        """Go to key frame `key` by a time stamp from which FFmpeg goes to it; return false if none is known.
-
-        Args:
-            key_frames: The key frames of the video.
-            key: Index of the key frame in the order of time.
-            stored: Its index among the frames as they are stored.
-        """
-        # After a seek, the decoder takes its target for its position. This must not be after `key`: see `_skip`.
-        for target, backward in ((stored, False), (key, True), (key, False)):
-            if target <= key and key_frames.is_reached(key, target, backward=backward):
-                self._reader.seek(len(self._reader) - 1 if backward else 0)  # the decoder goes backward from the end
-                self._reader.seek(target)
-                self._next(key)
-                return True
-        return False
+            self._next(key)
+        self._skip(index)
 
     def _skip(self, index: int) -> None:
-        """Skip the frames before `index`, but stop where the next key frame is stored: the decoder would seek there."""
-        following = bisect_right(self._stored, self._index)
-        end = self._stored[following] if following < len(self._stored) else len(self._reader)
+        """Skip the frames before `index`, but not beyond the next key frame, to which the decoder would seek."""
+        following = bisect_right(self._keys, self._index)
+        end = self._keys[following] if following < len(self._keys) else len(self._reader)
         count = min(index, end - 1) - self._index - 1
         if count > 0:
             self._reader.skip_frames(count)
             self._index += count
-
-
-class _Packet(ctypes.Structure):
-    """The first fields of FFmpeg's `AVPacket`: one encoded frame."""
-
-    _fields_ = (
-        ("buf", ctypes.c_void_p),
-        ("pts", ctypes.c_int64),
-        ("dts", ctypes.c_int64),
-        ("data", ctypes.c_void_p),
-        ("size", ctypes.c_int),
-        ("stream_index", ctypes.c_int),
-        ("flags", ctypes.c_int),
-    )
-
-
-class _KeyFrames:
-    """The key frames of a video in the order of time, and where FFmpeg's seeks end. Opening it reads the whole file.
-
-    The decoder tells only where key frames are stored. So this calls the libraries of FFmpeg that the decoder loads.
-
-    Attributes:
-        indices: Index of each key frame in the order of time, ascending.
-
-    Raises:
-        RuntimeError: the file cannot be read.
-    """
-
-    def __init__(self, path: str, decord: Any) -> None:
-        import numpy as np  # noqa: PLC0415 (loaded with the decoder)
-
-        self._library, self._context = decord._ffi.base._LIB, ctypes.c_void_p()  # noqa: SLF001 (no other way)
-        self._library.av_packet_alloc.restype = ctypes.POINTER(_Packet)
-        if self._library.avformat_open_input(ctypes.byref(self._context), os.fsencode(path), None, None) < 0:
-            raise RuntimeError("the file cannot be opened again")
-        self._library.avformat_find_stream_info(self._context, None)
-        self._stream = self._library.av_find_best_stream(self._context, 0, -1, -1, None, 0)
-        self._packet = self._library.av_packet_alloc()
-        stamps, is_key = array("q"), array("b")
-        while (read := self._read()) is not None:
-            stamps.append(read[0])
-            is_key.append(read[1])
-        order = np.argsort(np.array(stamps), kind="stable")
-        self._stamps = np.array(stamps)[order].tolist()
-        self.indices: list[int] = np.flatnonzero(np.array(is_key)[order]).tolist()
-
-    def is_reached(self, key: int, target: int, *, backward: bool) -> bool:
-        """Whether FFmpeg, on a seek to the time stamp of frame `target`, goes to key frame `key`; both are indices."""
-        stamp = ctypes.c_int64(self._stamps[target])
-        if self._library.av_seek_frame(self._context, self._stream, stamp, int(backward)) < 0:
-            return False
-        return self._read() == (self._stamps[key], 1)
-
-    def _read(self) -> tuple[int, int] | None:
-        """Return the time stamp of the next encoded frame, and 1 if it is a key frame, else 0; None at the end."""
-        while self._library.av_read_frame(self._context, self._packet) >= 0:
-            packet = self._packet.contents
-            found = packet.stream_index == self._stream
-            stamp, flags = packet.pts, packet.flags
-            self._library.av_packet_unref(self._packet)
-            if found:
-                return stamp, flags & 1
-        return None
 
 
 def _without_padding(pixels: Any) -> Any:
