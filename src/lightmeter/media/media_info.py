@@ -69,7 +69,7 @@ class VideoInfo:
         width, height: Size of decoded frames, in pixels.
         duration_s: Seconds from the start of the first frame to the end of the final frame, above 0; None if unknown.
         fps: Average number of frames in a second.
-        frame_count: Number of frames in the container's index.
+        frame_count: Number of frames in the container's index, without those that an edit list hides before the start.
         size_bytes: Length of the file.
     """
 

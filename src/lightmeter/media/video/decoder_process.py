@@ -12,7 +12,7 @@ message of the parent is a line of JSON. Each message of the child consists of t
     parent: a job               {"path", "wall_s", "cpu_s", "memory_bytes", "max_pixels"}
     child:  metadata            header {"width", "height", "fps", "frame_count"}
                                 body: start of each frame, end of the final one, in seconds (little-endian float32)
-    parent: a frame's request   {"index", "max_side", "in_order"}
+    parent: a frame's request   {"index", "max_side", "in_order"}; frames that an edit list hides have no index
                                 (in_order: no request for an earlier frame follows)
     child:  the frame           header {"width", "height"}, body: height x width x 3 bytes
     parent: end of the video    {}
@@ -30,11 +30,14 @@ import resource
 import signal
 import struct
 import sys
+from bisect import bisect_right
 from contextlib import suppress
 from typing import Any, BinaryIO
 
 _LOG_BYTES = 1 << 20
 _GRACE_S = 5
+_MAX_HIDDEN_S = 7 * 86_400.0
+"""Most seconds that an edit list hides before the start. Frames without a time stamp seem to be centuries earlier."""
 
 
 class _TooLargeError(Exception):
@@ -103,37 +106,89 @@ def _open(job: dict[str, Any], decord: Any) -> tuple[_OpenVideo, dict[str, Any],
 
     # One thread: the order of frames is deterministic, and memory is predictable.
     reader = decord.VideoReader(job["path"], num_threads=1)
-    count = len(reader)
-    times = reader.get_frame_timestamp(np.arange(count))
+    times = reader.get_frame_timestamp(np.arange(len(reader)))
     first = reader.next()  # reader[0] may seek
     height, width = first.shape[:2]
     if height * width > job["max_pixels"]:
         raise _TooLargeError(f"frames of {width} x {height} pixels")
-    metadata = {"width": width, "height": height, "fps": float(reader.get_avg_fps()), "frame_count": count}
-    return _OpenVideo(reader, first), metadata, np.append(times[:, 0], times[-1:, 1]).astype("<f4").tobytes()
+    hidden = 0
+    if times[0, 0] > -_MAX_HIDDEN_S and times[-1, 0] >= 0:
+        hidden = int(np.count_nonzero(times[:, 0] < 0))
+    times = times[hidden:]
+    metadata = {"width": width, "height": height, "fps": float(reader.get_avg_fps()), "frame_count": len(times)}
+    video = _OpenVideo(reader, decord, first, hidden)
+    return video, metadata, np.append(times[:, 0], times[-1:, 1]).astype("<f4").tobytes()
 
 
 class _OpenVideo:
-    """Opened video whose frames are read by index.
+    """Opened video whose frames are read by index, from 0 for the first frame that players show.
 
-    The decoder seeks by time stamps. If the file's time stamps are missing or wrong, a seek ends at the wrong frame.
-    For such a file, frames are read one after the other (`in_order`), which is slow but correct.
+    The decoder's own indices count all frames of the container, in the order of their time stamps. The first `hidden`
+    ones are before the start of the video: players need them to decode the frames after them, but do not show them.
+    The decoder does not return them either, so its position is too low by `hidden` until the first seek.
+
+    The decoder seeks to a key frame, and assumes that it is the first frame to be shown of those stored from there on.
+    If frames are stored after the key frame but shown before it (an open group of pictures), the seek ends at a wrong
+    frame. `_seek` detects this, and all frames are then read one after the other, which is slow but correct.
+
+    If the file's time stamps are missing or wrong, no seek can be checked. The caller must ask for `in_order`.
+
+    Args:
+        reader: The decoder's `VideoReader`.
+        decord: The decoder module.
+        first: The first frame that the decoder returned.
+        hidden: Number of frames before the start of the video.
     """
 
-    def __init__(self, reader: Any, first: Any) -> None:
-        self._reader = reader
-        self._last = first
-        self._index = 0
+    def __init__(self, reader: Any, decord: Any, first: Any, hidden: int) -> None:
+        self._reader, self._decord = reader, decord
+        self._last, self._index, self._hidden = first, hidden, hidden  # `_index` is the decoder's index of `_last`
+        self._keys = reader.get_key_indices()
+        self._can_seek = True
 
     def pixels(self, index: int, *, in_order: bool) -> Any:
         """Return frame `index`, height x width x 3; if `in_order`, the index must not decrease from call to call."""
-        if not in_order and (index > 0 or self._last is None):
-            self._last = None  # two large frames must not be in memory at the same time
-            return _without_padding(self._reader[index].asnumpy())
+        index += self._hidden
+        if self._can_seek and not in_order:
+            self._seek(index)
+        if index < self._index:
+            self._rewind()
         while self._index < index:
-            self._last = self._reader.next()
-            self._index += 1
+            self._next(self._index + 1)
         return _without_padding(self._last.asnumpy())
+
+    def _next(self, index: int) -> None:
+        self._last = None  # two large frames must not be in memory at the same time
+        self._last, self._index = self._reader.next(), index
+
+    def _rewind(self) -> None:
+        self._reader.seek(len(self._reader) - 1)  # the decoder ignores a seek to its own position
+        self._reader.seek(0)
+        self._next(self._hidden)
+
+    def _seek(self, index: int) -> None:
+        """Go near frame `index`, but not beyond it. If the decoder's seek proves wrong, do not seek any more."""
+        key = self._keys[bisect_right(self._keys, index) - 1]
+        if key > self._hidden and not key <= self._index <= index:
+            self._last = None
+            self._reader.seek(0)  # the decoder ignores a seek to its own position, which may be wrong
+            self._reader.seek_accurate(key)
+            position = self._decord.video_reader._CAPI_VideoReaderGetCurrentPosition(self._reader._handle)  # noqa: SLF001
+            self._can_seek = position == key + 1  # a key frame that has the expected time stamp is decoded already
+            if not self._can_seek:
+                self._rewind()
+                return
+            self._next(key)
+        self._skip(index)
+
+    def _skip(self, index: int) -> None:
+        """Skip the frames before `index`, but not beyond the next key frame, to which the decoder would seek."""
+        following = bisect_right(self._keys, self._index)
+        end = self._keys[following] if following < len(self._keys) else len(self._reader)
+        count = min(index, end - 1) - self._index - 1
+        if count > 0:
+            self._reader.skip_frames(count)
+            self._index += count
 
 
 def _without_padding(pixels: Any) -> Any:
