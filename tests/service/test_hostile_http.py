@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from lightmeter.service.http.connections import ConnectionLimits
+from lightmeter.service.http.parameters import MAX_CHARS
 
 WAIT_S = 30.0
 """Ends a test that hangs; nothing depends on it otherwise."""
@@ -172,8 +173,9 @@ async def test_an_idle_connection_is_closed(starting):
 
 
 @pytest.fixture
-async def unread_answer(starting, calling, encoded):
+async def unread_answer(starting, calling, encoded, monkeypatch):
     """The socket of a client that has asked for an answer of 20 MB, and the size of this answer at least."""
+    monkeypatch.setitem(MAX_CHARS, "prompt", 20_000_000)
     service = await starting(connections=ConnectionLimits(idle_s=1.0))
     caller = await calling(service)
     size = 20_000_000

@@ -19,6 +19,7 @@ from lightmeter.errors import AccessDenied, OutOfCredits
 from lightmeter.service.analysis.backpressure import ServiceOverloaded
 from lightmeter.service.http.parameters import BadRequest, read_uploads, validate, with_file_names
 from lightmeter.service.ingest.asset_content import TempFolderError
+from lightmeter.service.ingest.url_rules import MAX_URL_CHARS
 from lightmeter.service.jobs.job_queue import JobQueue
 from lightmeter.service.jobs.runner import Runner, RunningRequest, guess_kinds
 from lightmeter.service.store import auth, requests
@@ -180,7 +181,8 @@ class Handlers:
         """
         if key is not None and not IDEMPOTENCY_KEY.fullmatch(key):
             raise BadRequest(BAD_IDEMPOTENCY_KEY)
-        request = self._validate(request)
+        has_long_urls = sum(map(len, request.url)) > MAX_URL_CHARS
+        request = await asyncio.to_thread(self._validate, request) if has_long_urls else self._validate(request)
         is_small = sum(map(len, request.file)) < SMALL_CHARS
         uploads, digests = (
             _read_and_hash_uploads(request) if is_small else await asyncio.to_thread(_read_and_hash_uploads, request)

@@ -14,7 +14,8 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from lightmeter.service.http.parameters import LISTS, MAX_NAME_CHARS, MAX_NAMES, MAX_NUMBER
+from lightmeter.service.http.parameters import LISTS, MAX_CHARS, MAX_NAME_CHARS, MAX_NAMES, MAX_NUMBER
+from lightmeter.service.ingest.url_rules import MAX_URL_CHARS
 from lightmeter.wire import constants as words
 from lightmeter.wire.request import AnalyzeRequest
 from lightmeter.wire.response import Answer, BackendOffer, Backends, Credits, ErrorBody
@@ -298,14 +299,16 @@ def _field_schema(name: str, field: Json, names: Sequence[str] | None) -> Json:
         any_known = {"anyOf": [{"contains": {"enum": list(names)}}, {"items": {"const": ""}}]}
         return {"anyOf": [{"type": "string", "enum": [*names, ""]}, {**array, **any_known}, {"type": "null"}]}
     if name in LISTS:
-        return {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}, {"type": "null"}]}
+        limit = {} if name == "file" else {"maxLength": {**MAX_CHARS, "url": MAX_URL_CHARS}[name]}
+        text = {"type": "string", **limit}
+        return {"anyOf": [text, {"type": "array", "items": text}, {"type": "null"}]}
     if names is not None:
         return {"anyOf": [{"type": "string", "enum": list(names)}, *unset]}
     if name in NUMBERS:
         minimum = {key: value for key, value in field.items() if key in {"type", "minimum", "exclusiveMinimum"}}
         maximum = {"maximum": field.get("maximum", MAX_NUMBER)}
         return {"anyOf": [{**minimum, **maximum}, {"type": "string", "pattern": NUMBER_PATTERNS[name]}, *unset]}
-    return {"type": ["string", "null"]}
+    return {"type": ["string", "null"], "maxLength": MAX_CHARS[name]}
 
 
 def _attribute_descriptions(model: type[BaseModel]) -> dict[str, str]:

@@ -11,6 +11,16 @@ PORTS: Final = frozenset({80, 443})
 """Ports that the service may connect to on public hosts, by default."""
 
 
+MAX_URL_CHARS: Final = 8192
+"""Maximum length of a URL: longer ones would fill the caches of the URL parser."""
+
+MAX_AUTHORITY_CHARS: Final = 300
+"""Maximum length of a host with its port. A host name has at most 253 characters.
+
+Longer ones are refused before they are parsed, because a host with thousands of non-ASCII letters takes a long time.
+"""
+
+
 def url_rejection(text: str, *, allow_private: bool, ports: frozenset[int] = PORTS) -> str | None:
     """Return the reason why a URL is refused; None if it is accepted.
 
@@ -19,15 +29,20 @@ def url_rejection(text: str, *, allow_private: bool, ports: frozenset[int] = POR
         allow_private: Whether the service may fetch from private hosts; then all ports are allowed.
         ports: Allowed ports if `allow_private` is False.
     """
+    if len(text) > MAX_URL_CHARS:
+        return "not a URL"
     try:
-        url, authority = URL(text), urlsplit(text).netloc
+        authority = urlsplit(text).netloc
+        if len(authority) > MAX_AUTHORITY_CHARS:
+            return "not a URL"
+        url = URL(text)
         host, port, has_user = url.raw_host, url.port, url.user is not None or url.password is not None
         readable = url.host  # raises for invalid punycode
     except ValueError:
         return "not a URL"
     if url.scheme not in {"http", "https"} or not host or not readable:
         return "not an http or https URL"
-    if "\\" in authority or any(not letter.isprintable() for letter in text) or not _is_host(host):
+    if "\\" in authority or not text.isprintable() or not _is_host(host):
         return "not a URL"
     if "@" in authority or has_user:
         return "credentials in the URL"
