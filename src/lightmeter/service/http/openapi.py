@@ -47,7 +47,7 @@ ERRORS: Final[Mapping[int, tuple[str, str]]] = {
     415: ("The body is compressed.", "Content-Encoding is not supported: send the body as it is."),
     422: ("The Idempotency-Key was sent before with another request.", "This Idempotency-Key was sent before …"),
     500: ("Processing has failed; the text has the cause. Nothing was charged.", f"{words.REQUEST_FAILED}: …"),
-    503: ("The service is busy; retry after `Retry-After` seconds. Nothing was charged.", "Too busy."),
+    503: ("Busy, or a disk or database fails. Retry after `Retry-After` seconds; this costs nothing.", "Too busy."),
 }
 """HTTP status of an error → its description, and an example of the error text."""
 
@@ -160,18 +160,18 @@ def _poll() -> Json:
     }
     answer = _ok("The result, or the state of the request.", schema)
     summary = "Read a result, for 24 hours after its completion"
-    return _operation("read_result", summary, answer, (401, 404, 405, 500), parameters=[request_id])
+    return _operation("read_result", summary, answer, (401, 404, 405, 500, 503), parameters=[request_id])
 
 
 def _credits() -> Json:
     answer = _ok("The balance; one credit is one cent.", {"$ref": f"{REF}Credits"})
-    return _operation("read_credits", "The balance of credits", answer, (401, 405, 500))
+    return _operation("read_credits", "The balance of credits", answer, (401, 405, 500, 503))
 
 
 def _backends() -> Json:
     answer = _ok("Every back end, the available ones first.", {"$ref": f"{REF}Backends"})
     summary = "The back ends, their features and prices; an extension of the contract"
-    return _operation("read_backends", summary, answer, (401, 405, 500))
+    return _operation("read_backends", summary, answer, (401, 405, 500, 503))
 
 
 def _open_paths() -> Json:

@@ -171,7 +171,9 @@ def _parse_fields(fields: Mapping[str, Any]) -> AnalyzeRequest:
 
 
 def _wrong_value(name: str) -> BadRequest:
-    return BadRequest(f"{name} must be {ALLOWED.get(name, 'a text or a list of texts' if name in LISTS else 'a text')}.")
+    return BadRequest(
+        f"{name} must be {ALLOWED.get(name, 'a text or a list of texts' if name in LISTS else 'a text')}."
+    )
 
 
 def _check_length(name: str, value: object) -> None:

@@ -19,9 +19,10 @@ from lightmeter.service import logs
 from lightmeter.service.http import index_page, openapi
 from lightmeter.service.http.connections import Connections
 from lightmeter.service.http.fault_injection import IGNORE_IDEMPOTENCY_KEY, FaultInjector
-from lightmeter.service.http.handlers import Handlers, Reply, error_reply, failure, random_hex
+from lightmeter.service.http.handlers import Handlers, random_hex
 from lightmeter.service.http.parameters import from_json, from_query
 from lightmeter.service.http.public_url import PublicUrl
+from lightmeter.service.http.replies import Reply, error_reply, failure
 from lightmeter.service.http.request_body import BodyMemory, defer_continue, read_body
 from lightmeter.service.metrics import CONTENT_TYPE, Metrics
 from lightmeter.wire.constants import MAX_QUERY_CHARS, QUERY_TOO_LONG, REQUEST_FAILED

@@ -29,13 +29,8 @@ def url_rejection(text: str, *, allow_private: bool, ports: frozenset[int] = POR
         allow_private: Whether the service may fetch from private hosts; then all ports are allowed.
         ports: Allowed ports if `allow_private` is False.
     """
-    if len(text) > MAX_URL_CHARS:
-        return "not a URL"
     try:
-        authority = urlsplit(text).netloc
-        if len(authority) > MAX_AUTHORITY_CHARS:
-            return "not a URL"
-        url = URL(text)
+        url, authority = _parse(text)
         host, port, has_user = url.raw_host, url.port, url.user is not None or url.password is not None
         readable = url.host  # raises for invalid punycode
     except ValueError:
@@ -49,6 +44,17 @@ def url_rejection(text: str, *, allow_private: bool, ports: frozenset[int] = POR
     if not allow_private and port not in ports:
         return f"port {port} is not fetched from"
     return None
+
+
+def _parse(text: str) -> tuple[URL, str]:
+    """Return a URL, and the part of its text between `//` and the path.
+
+    Raises:
+        ValueError: the text is not a URL, or is too long.
+    """
+    if len(text) > MAX_URL_CHARS or len(authority := urlsplit(text).netloc) > MAX_AUTHORITY_CHARS:
+        raise ValueError("The URL is too long.")
+    return URL(text), authority
 
 
 def _is_host(host: str) -> bool:
