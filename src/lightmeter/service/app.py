@@ -41,6 +41,7 @@ from lightmeter.service.store import credits as money
 from lightmeter.service.store.credits import Tariff
 from lightmeter.service.store.sql_dialects import Connection, is_postgres, url_scheme
 from lightmeter.service.store.store import Store
+from lightmeter.tempdirs import remove_unlocked
 from lightmeter.wire.constants import RESULT_LIFETIME_S
 from lightmeter.wire.response import Backends
 
@@ -229,6 +230,7 @@ async def _start_components(config: ServiceConfig, stack: AsyncExitStack) -> tup
     The returned `Backends` is the body of GET /api/backends.
     """
     logs.reenable_loggers()
+    await asyncio.to_thread(remove_unlocked)  # files of services that were killed
     metrics = Metrics()
     backends, availability, offers, rates = _load(config, metrics)
     for backend in backends.values():
