@@ -104,6 +104,8 @@ def test_requests_hold_every_parameter_and_its_values():
 
 def test_get_takes_every_parameter_too():
     """The query parameters have lists under both names, `url` and `url[]`."""
-    names = {parameter["name"] for parameter in DOCUMENT["paths"]["/api/fetch"]["get"]["parameters"]}
+    parameters = DOCUMENT["paths"]["/api/fetch"]["get"]["parameters"]
+    names = {parameter["name"] for parameter in parameters if parameter["in"] == "query"}
+    assert [parameter["name"] for parameter in parameters if parameter["in"] == "header"] == ["Idempotency-Key"]
     lists = {"url", "file", "file_name", "backend", "feature"}
     assert names == set(AnalyzeRequest.model_fields) | {f"{name}[]" for name in lists}

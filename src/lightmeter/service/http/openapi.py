@@ -113,13 +113,15 @@ def _operation(name: str, summary: str, answer: Json, error_statuses: Sequence[i
     }
 
 
+IDEMPOTENCY_KEY: Final[Json] = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "A repeated request with the same key gets the first answer, and is not charged again.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]*$"},
+}
+
+
 def _post() -> Json:
-    idempotency = {
-        "name": "Idempotency-Key",
-        "in": "header",
-        "description": "A repeated request with the same key gets the first answer, and is not charged again.",
-        "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]*$"},
-    }
     example = {"url": "https://example.org/cat.jpg", "feature": ["tags", "colors"], "tag_score": 0.5}
     content = {"application/json": {"schema": {"$ref": f"{REF}AnalyzeRequest"}, "example": example}}
     return _operation(
@@ -127,14 +129,14 @@ def _post() -> Json:
         "Analyze images and videos",
         _analyze_answer(),
         (400, 401, 402, 405, 408, 413, 415, 422, 500, 503),
-        parameters=[idempotency],
+        parameters=[IDEMPOTENCY_KEY],
         requestBody={"required": False, "content": content},
     )
 
 
 def _get(offers: Backends) -> Json:
     fields = _request_schema(offers)["properties"]
-    parameters: list[Json] = []
+    parameters = [IDEMPOTENCY_KEY]
     for name, schema in fields.items():
         described = {"in": "query", "description": schema.get("description", "")}
         if name in LISTS:
@@ -145,7 +147,7 @@ def _get(offers: Backends) -> Json:
             plain = {key: value for key, value in schema.items() if key != "description"}
             parameters.append({"name": name, **described, "schema": plain})
     summary = "Analyze images and videos, with a query of at most 2048 characters"
-    errors = (400, 401, 402, 405, 414, 500, 503)
+    errors = (400, 401, 402, 405, 414, 422, 500, 503)
     return _operation("analyze_by_query", summary, _analyze_answer(), errors, parameters=parameters)
 
 
