@@ -27,7 +27,7 @@ ECHO: Final = ("request_id", "user_id", "urls", "files", "file_names", "features
 NUMBERS: Final = ("tag_score", "capture_interval", "max_frames")
 
 NUMBER_PATTERNS: Final = {
-    "tag_score": r"^(0|1|0?\.[0-9]{1,9})$",
+    "tag_score": r"^(0|0?\.[0-9]{1,9}|1(\.0{1,9})?)$",
     "capture_interval": "^[1-9][0-9]{0,8}$",
     "max_frames": "^[0-9]{1,9}$",
 }
@@ -275,6 +275,7 @@ def _request_schema(offers: Backends) -> Json:
             "description": described[name],
             **_field_schema(name, field, names.get(name)),
         }
+    schema["anyOf"] = [{"required": ["url"]}, {"required": ["file"]}]
     return {**schema, "description": (AnalyzeRequest.__doc__ or "").partition("\n")[0]}
 
 
@@ -298,19 +299,25 @@ def _field_schema(name: str, field: Json, names: Sequence[str] | None) -> Json:
         array: Json = {"type": "array", "items": item, "maxItems": MAX_NAMES}
         if names is None:
             return {"anyOf": [item, array, {"type": "null"}]}
-        any_known = {"anyOf": [{"contains": {"enum": list(names)}}, {"items": {"const": ""}}]}
-        return {"anyOf": [{"type": "string", "enum": [*names, ""]}, {**array, **any_known}, {"type": "null"}]}
+        any_known = {"anyOf": [{"contains": _one_of(names)}, {"items": {"const": ""}}]}
+        return {"anyOf": [_one_of([*names, ""]), {**array, **any_known}, {"type": "null"}]}
     if name in LISTS:
         limit = {} if name == "file" else {"maxLength": {**MAX_CHARS, "url": MAX_URL_CHARS}[name]}
         text = {"type": "string", **limit}
         return {"anyOf": [text, {"type": "array", "items": text}, {"type": "null"}]}
     if names is not None:
-        return {"anyOf": [{"type": "string", "enum": list(names)}, *unset]}
+        return {"anyOf": [_one_of(names), *unset]}
     if name in NUMBERS:
         minimum = {key: value for key, value in field.items() if key in {"type", "minimum", "exclusiveMinimum"}}
         maximum = {"maximum": field.get("maximum", MAX_NUMBER)}
         return {"anyOf": [{**minimum, **maximum}, {"type": "string", "pattern": NUMBER_PATTERNS[name]}, *unset]}
     return {"type": ["string", "null"], "maxLength": MAX_CHARS[name]}
+
+
+def _one_of(names: Sequence[str]) -> Json:
+    """Return the JSON schema of a text that is one of the names, which have lowercase letters, in any case."""
+    any_case = "|".join("".join(f"[{letter}{letter.upper()}]" for letter in name) for name in names)
+    return {"type": "string", "pattern": rf"^\s*({any_case})\s*$", "maxLength": MAX_NAME_CHARS, "examples": [*names]}
 
 
 def _attribute_descriptions(model: type[BaseModel]) -> dict[str, str]:
