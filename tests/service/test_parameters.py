@@ -9,6 +9,7 @@ import re
 import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
+from urllib.parse import quote
 
 import pytest
 from hypothesis import example, given
@@ -88,6 +89,17 @@ def test_uploads_come_out_as_they_went_in(content, prefix, padded):
     text = base64.b64encode(content).decode()
     request = AnalyzeRequest(file=[prefix + (text if padded else text.rstrip("="))])
     assert read_uploads(request) == (content,)
+
+
+@given(st.binary(max_size=300), st.booleans())
+def test_a_data_uri_may_be_percent_encoded(content, in_lowercase):
+    """Base64 in a data URI is decoded also if it is percent-encoded; outside a data URI it is refused."""
+    text = quote(base64.b64encode(content + b"\xff\xff"), safe="")
+    text = re.sub("%..", lambda match: match[0].lower(), text) if in_lowercase else text
+    assert read_uploads(AnalyzeRequest(file=["data:;base64," + text])) == (content + b"\xff\xff",)
+    if "%" in text:
+        with pytest.raises(BadRequest, match="must be base64"):
+            read_uploads(AnalyzeRequest(file=[text]))
 
 
 @pytest.mark.parametrize(
