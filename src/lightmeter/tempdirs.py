@@ -30,7 +30,7 @@ class LockedTempDir:
     """
 
     def __init__(self) -> None:
-        _remove_unlocked()
+        remove_unlocked()
         self.path, lock = _create_locked()
         self.remove = weakref.finalize(self, _remove, self.path, lock)
 
@@ -61,7 +61,7 @@ def _remove(path: Path, lock: int) -> None:
     os.close(lock)
 
 
-def _remove_unlocked() -> None:
+def remove_unlocked() -> None:
     """Remove temporary folders that ended processes of lightmeter have left behind."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError):  # another user's, locked, or just removed

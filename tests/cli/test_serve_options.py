@@ -54,6 +54,16 @@ def test_defaults_are_those_of_the_library(config):
     assert defaults.workers == 2 * process_cpu_count()
 
 
+@pytest.mark.parametrize("keys", [[" mine=5"], ["mine =5"], ["mi\nne=5"], ["mine=5", "mine=7"]])
+def test_keys_that_cannot_be_meant_are_refused(keys, tmp_path):
+    """`--key` with a name that no header can contain, or twice with one name, is wrong usage that shows no key."""
+    arguments = ["--database", f"sqlite:///{tmp_path / 'none.db'}", *(f"--key={key}" for key in keys)]
+    result = CliRunner().invoke(serve_command, arguments, catch_exceptions=False)
+    assert (result.exit_code, "Invalid value for '--key'" in result.output) == (2, True), result.output
+    assert "mine" not in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("credits_", ["9223372036854775808", str(2**53), "9" * 5000, "²", "-1", ""])
 def test_credits_of_a_key_that_are_too_many_are_refused(credits_, tmp_path):
     """`--key` with credits that no account can have is wrong usage, before a database is created."""

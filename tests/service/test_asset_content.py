@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
 from hashlib import sha256
 from pathlib import Path
 
@@ -60,6 +66,26 @@ async def test_nothing_stays_on_disk():
         assert small.exists()
     assert not large.parent.exists()
     assert not small.parent.exists()
+
+
+WRITE_AND_DIE = f"""
+import os, signal
+from lightmeter.service.ingest.asset_content import AssetContentWriter
+writer = AssetContentWriter()
+writer.add(bytes({IN_MEMORY_BYTES + 1}))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+async def test_a_start_removes_what_a_killed_service_left(starting, tmp_path, monkeypatch):
+    """Content that a killed process wrote to a file is removed when the next service starts."""
+    command = [sys.executable, "-c", WRITE_AND_DIE]
+    killed = await asyncio.to_thread(subprocess.run, command, env={**os.environ, "TMPDIR": str(tmp_path)})
+    assert killed.returncode == -signal.SIGKILL
+    assert [path.name for path in tmp_path.glob("*/*")] == ["asset"]
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    await starting()
+    assert list(tmp_path.glob("*/asset")) == []
 
 
 def test_more_than_an_image_may_have_is_not_read():

@@ -149,6 +149,16 @@ async def test_a_repeated_request_with_its_key_is_charged_once(caller, encoded):
     assert await caller.balance() == 999
 
 
+async def test_a_repeated_query_with_its_key_is_charged_once(caller, site):
+    """The same Idempotency-Key with GET /api/fetch: the same answer, charged once."""
+    name = {"Idempotency-Key": "order-1"}
+    query = {"url": site.url("picture/1.png")}
+    first, again = [await caller.send("GET", "/api/fetch", params=query, headers=name) for _ in range(2)]
+    assert (again.status, again.body) == (first.status, first.body)
+    assert (await caller.ask(name, **query)).body == first.body
+    assert await caller.balance() == 999
+
+
 async def test_concurrent_requests_with_one_key_are_charged_once(caller, site):
     """The same key in eight concurrent requests: one is processed, and all get its answer."""
     name = {"Idempotency-Key": "order-2"}

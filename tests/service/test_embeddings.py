@@ -85,7 +85,7 @@ async def test_the_documents_name_the_feature(session, service):
         assert (await answer.json())["backends"]["chroma"] == {"embeddings": 1.5, "tags": 0.5}
     async with session.get(f"{service.base_url}/openapi.json") as answer:
         schemas = (await answer.json())["components"]["schemas"]
-    assert "embeddings" in schemas["AnalyzeRequest"]["properties"]["feature"]["anyOf"][0]["enum"]
+    assert "embeddings" in schemas["AnalyzeRequest"]["properties"]["feature"]["anyOf"][0]["examples"]
     assert schemas["Embedding"]["required"] == ["model", "vector"]
 
 

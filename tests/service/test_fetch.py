@@ -145,10 +145,18 @@ async def test_three_redirects_are_followed_and_no_more(lax, site):
         await fetched(lax, site.url("hop/3/x.png"))
 
 
-@pytest.mark.parametrize("path", ["truncated/x.jpg", "status/404", "status/503", "status/204"])
-async def test_a_truncated_body_or_an_error_status_is_an_error(lax, site, path):
-    """A truncated body and every status except 200 are errors."""
-    with pytest.raises(FetchError):
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("truncated/x.jpg", "the transfer ended before the content was complete"),
+        ("status/404", "HTTP 404"),
+        ("status/503", "HTTP 503"),
+        ("status/204", "HTTP 204"),
+    ],
+)
+async def test_a_truncated_body_or_an_error_status_is_an_error(lax, site, path, message):
+    """A truncated body and every status except 200 are errors with a message for users."""
+    with pytest.raises(FetchError, match=f"^{message}$"):
         await fetched(lax, site.url(path))
 
 

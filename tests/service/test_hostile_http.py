@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from lightmeter.service.http.connections import ConnectionLimits
+from lightmeter.service.http.parameters import MAX_CHARS
 
 WAIT_S = 30.0
 """Ends a test that hangs; nothing depends on it otherwise."""
@@ -96,6 +97,24 @@ async def test_a_client_is_asked_for_the_body_only_after_all_checks(service, cal
 
 
 @pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/api/credits", 200),
+        ("GET", "/healthz", 200),
+        ("GET", "/nowhere", 404),
+        ("POST", "/api/credits", 405),
+        ("POST", "/api/fetch", 400),
+    ],
+)
+async def test_an_unknown_expectation_is_ignored(service, caller, method, path, status):
+    """A request with `Expect: foo` gets the same answer, as JSON, as without this header."""
+    lines = (key_line(caller), "Expect: foo", "Content-Length: 2")
+    async with connected(service, head(*lines, method=method, path=path) + b"{}") as (reader, _):
+        found, headers, _ = await answer(reader)
+        assert (found, "x-request-id" in headers) == (status, True)
+
+
+@pytest.mark.parametrize(
     "broken", [b"zz\r\n{}\r\n0\r\n\r\n", b"2\r\n{}junk\r\n", b"fffffffffffffffffffff\r\n"], ids=["size", "end", "huge"]
 )
 async def test_a_corrupt_body_is_the_fault_of_the_client(service, caller, broken):
@@ -143,13 +162,16 @@ async def test_malformed_http_is_answered_as_json(service, raw_request, caplog):
 
 
 async def test_a_too_long_line_is_answered_as_json(service):
-    """A request line or header beyond every limit gets 414 and the contract's text."""
+    """A request line beyond every limit gets 414 and the contract's text; a header gets 431."""
     async with connected(service, b"GET /api/fetch?url=" + b"x" * 200_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n") as (
         reader,
         _,
     ):
         status, _, body = await answer(reader)
     assert (status, body["error"]) == (414, "Max request length exceeded.")
+    async with connected(service, head("X-Long: " + "x" * 9000, method="GET", path="/healthz")) as (reader, _):
+        status, _, body = await answer(reader)
+    assert (status, body["error"]) == (431, "A header is longer than 8190 bytes.")
 
 
 async def test_a_half_sent_head_is_cut_off(starting):
@@ -172,8 +194,9 @@ async def test_an_idle_connection_is_closed(starting):
 
 
 @pytest.fixture
-async def unread_answer(starting, calling, encoded):
+async def unread_answer(starting, calling, encoded, monkeypatch):
     """The socket of a client that has asked for an answer of 20 MB, and the size of this answer at least."""
+    monkeypatch.setitem(MAX_CHARS, "prompt", 20_000_000)
     service = await starting(connections=ConnectionLimits(idle_s=1.0))
     caller = await calling(service)
     size = 20_000_000

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from lightmeter.cli.commands.jobs import jobs_command
-from lightmeter.errors import UsageError
+from lightmeter.errors import SettingsError, UsageError
 from lightmeter.service.store import requests
 from lightmeter.service.store.credits import open_account
 from lightmeter.service.store.requests import Attempt, AttemptResult, NewRequest
@@ -93,6 +93,7 @@ async def test_a_queued_request_is_cancelled_before_it_starts(starting, calling,
 
 async def test_what_cannot_be_cancelled_is_named(database):
     """A request that is not unfinished is named with exit code 1; without any name the command is refused."""
+    Store(database).close()
     assert await run(database, "cancel", "abc") == ({"cancelled": [], "not_found": ["abc"]}, 1)
     for words in ((), ("abc", "--account", "alice")):
         with pytest.raises(UsageError, match="either requests or an account"):
@@ -139,3 +140,11 @@ async def test_a_request_that_ends_while_its_account_is_cancelled_is_charged(pos
     assert await cancelling == ({"cancelled": [first], "not_found": []}, 0)
     ((free, held),) = [(book.free, book.held) for book in await books(postgres)]
     assert (free, held) == (9, 0)
+
+
+@pytest.mark.parametrize("words", [("list",), ("cancel", "0" * 32), ("cancel", "--account", "alice")], ids=" ".join)
+def test_a_mistyped_database_is_an_error(tmp_path, words):
+    """`jobs` does not create an SQLite database."""
+    with pytest.raises(SettingsError, match=r"There is no database .*/mistyped\.db"):
+        jobs(f"sqlite:///{tmp_path / 'mistyped.db'}", *words)
+    assert list(tmp_path.iterdir()) == []

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from lightmeter.cli.commands.keys import keys_command
-from lightmeter.errors import UsageError
+from lightmeter.errors import SettingsError, UsageError
 
 
 def keys(database, *words):
@@ -67,9 +67,27 @@ def test_a_name_that_is_not_utf_8_is_refused(database):
 @pytest.mark.parametrize("words", [("grant", "nobody", "5"), ("revoke", "nobody")], ids=" ".join)
 def test_an_unknown_account_is_an_error(database, words):
     """The error names the account, and none is created."""
+    keys(database, "add", "alice")
     with pytest.raises(UsageError, match="no account 'nobody'"):
         keys(database, *words)
-    assert accounts(database) == []
+    assert [account["name"] for account in accounts(database)] == ["alice"]
+
+
+@pytest.mark.parametrize("words", [("list",), ("grant", "alice", "5"), ("revoke", "alice")], ids=" ".join)
+def test_a_mistyped_database_is_an_error(tmp_path, words):
+    """A command that reads or changes accounts does not create an SQLite database."""
+    with pytest.raises(SettingsError, match=r"There is no database .*/mistyped\.db"):
+        keys(f"sqlite:///{tmp_path / 'mistyped.db'}", *words)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(SettingsError, match="is a folder"):
+        keys(f"sqlite:///{tmp_path}", *words)
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "a\tb"])
+def test_a_name_that_cannot_be_read_is_refused(database, name):
+    """An account has a name that is not empty and has no control characters."""
+    with pytest.raises(click.UsageError, match="without control characters"):
+        keys(database, "add", name)
 
 
 async def test_a_running_service_sees_changes_at_once(starting, calling, database, encoded):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import jsonschema_rs
 
 from lightmeter.service.http.openapi import document
+from lightmeter.service.http.parameters import MAX_CHARS, BadRequest, from_json, validate
 from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES, ROLES
 from lightmeter.wire.request import AnalyzeRequest
 from lightmeter.wire.response import BackendOffer, Backends
@@ -96,14 +98,42 @@ def test_requests_hold_every_parameter_and_its_values():
     for name in ("url", "file", "file_name", "backend", "feature"):
         assert [kind["type"] for kind in fields[name]["anyOf"]] == ["string", "array", "null"]
     assert "palette (colors); imagenet (tags, EfficientNet, Apache-2.0)" in fields["backend"]["description"]
-    assert fields["feature"]["anyOf"][0]["enum"] == [*sorted((*FEATURES, *EXTRA_FEATURES)), ""]
-    assert fields["role"]["anyOf"][0]["enum"] == list(ROLES)
+    assert fields["feature"]["anyOf"][0]["examples"] == [*sorted((*FEATURES, *EXTRA_FEATURES)), ""]
+    assert fields["role"]["anyOf"][0]["examples"] == list(ROLES)
     defaults = {name: fields[name]["default"] for name in ("tag_score", "capture_interval", "max_frames")}
     assert defaults == {"tag_score": 0.9, "capture_interval": 1, "max_frames": 3}
 
 
+def test_the_request_schema_accepts_what_the_service_accepts():
+    """The schema accepts the requests that the service accepts, and refuses those that lack a URL and a file."""
+    schema = {**DOCUMENT["components"]["schemas"]["AnalyzeRequest"], "components": DOCUMENT["components"]}
+    accepted = [
+        *({"role": role} for name in ROLES for role in (name, name.upper(), f" {name} ")),
+        *({"feature": each} for name in FEATURES for each in (name, name.upper(), [name.title()], ["x", name])),
+        *({"tag_score": score} for score in ("1.0", "0", "1", ".5", "0.25", 0.25, "", None)),
+    ]
+    refused = [
+        *({"role": role} for role in ("x", "generals", ["general"], "a" * 101)),
+        *({"feature": each} for each in ("x", ["x"], "tag", ["tags", "a" * 101])),
+        *({"tag_score": score} for score in ("1.5", "-1", "x", 1.5, True)),
+        *({name: "a" * (MAX_CHARS[name] + 1)} for name in ("language", "prompt", "file_name")),
+        {"max_frames": -1},
+    ]
+    for fields, is_accepted in [(each, True) for each in accepted] + [(each, False) for each in refused]:
+        body = {"url": "http://a/", **fields}
+        try:
+            validate(from_json(json.dumps(body).encode()), {"palette": frozenset({"colors"})}, allow_private=True)
+            is_request = True
+        except BadRequest:
+            is_request = False
+        assert (jsonschema_rs.is_valid(schema, body), is_request) == (is_accepted, is_accepted), fields
+    assert not jsonschema_rs.is_valid(schema, {})
+
+
 def test_get_takes_every_parameter_too():
     """The query parameters have lists under both names, `url` and `url[]`."""
-    names = {parameter["name"] for parameter in DOCUMENT["paths"]["/api/fetch"]["get"]["parameters"]}
+    parameters = DOCUMENT["paths"]["/api/fetch"]["get"]["parameters"]
+    names = {parameter["name"] for parameter in parameters if parameter["in"] == "query"}
+    assert [parameter["name"] for parameter in parameters if parameter["in"] == "header"] == ["Idempotency-Key"]
     lists = {"url", "file", "file_name", "backend", "feature"}
     assert names == set(AnalyzeRequest.model_fields) | {f"{name}[]" for name in lists}

@@ -5,14 +5,24 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
+import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
+from urllib.parse import quote
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lightmeter.service.http.parameters import BadRequest, from_json, from_query, read_uploads, validate
+from lightmeter.service.http.parameters import (
+    MAX_CHARS,
+    BadRequest,
+    from_json,
+    from_query,
+    read_uploads,
+    validate,
+)
 from lightmeter.wire.constants import FEATURES, MAX_FILE_BYTES, ROLES
 from lightmeter.wire.request import AnalyzeRequest
 
@@ -79,6 +89,17 @@ def test_uploads_come_out_as_they_went_in(content, prefix, padded):
     text = base64.b64encode(content).decode()
     request = AnalyzeRequest(file=[prefix + (text if padded else text.rstrip("="))])
     assert read_uploads(request) == (content,)
+
+
+@given(st.binary(max_size=300), st.booleans())
+def test_a_data_uri_may_be_percent_encoded(content, in_lowercase):
+    """Base64 in a data URI is decoded also if it is percent-encoded; outside a data URI it is refused."""
+    text = quote(base64.b64encode(content + b"\xff\xff"), safe="")
+    text = re.sub("%..", lambda match: match[0].lower(), text) if in_lowercase else text
+    assert read_uploads(AnalyzeRequest(file=["data:;base64," + text])) == (content + b"\xff\xff",)
+    if "%" in text:
+        with pytest.raises(BadRequest, match="must be base64"):
+            read_uploads(AnalyzeRequest(file=[text]))
 
 
 @pytest.mark.parametrize(
@@ -153,6 +174,44 @@ def test_unknown_fields_are_ignored():
     """Unknown parameters are ignored."""
     request = from_json(b'{"url": "http://a/", "webhook": "http://b/", "version": 9}')
     assert request.model_dump() == AnalyzeRequest(url=["http://a/"]).model_dump()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"role": "a" * 101}, "role must be at most 100 characters."),
+        ({"language": "a" * 101}, "language must be at most 100 characters."),
+        ({"prompt": "a" * 100_001}, "prompt must be at most 100000 characters."),
+        ({"file_name": ["a", "a" * 8193]}, "file_name must be at most 8192 characters each."),
+        ({"tag_score": "0" * 101}, "tag_score must be a number from 0 to 1."),
+        ({"file": [""] * 100_001}, "file must be at most 100000 texts."),
+        ({"url": "http://a/" + "a" * 8184}, "Invalid URLs detected."),
+        ({"url": "http://" + "\u00e4." * 150 + "a/"}, "Invalid URLs detected."),
+    ],
+)
+def test_texts_have_a_maximum_length(fields, message):
+    """A text that is longer than the limit of its parameter is refused, and the message does not repeat it."""
+    with pytest.raises(BadRequest, match=re.escape(message)):
+        validate(from_json(json.dumps({"url": "http://a", **fields}).encode()), OFFERED, allow_private=True)
+
+
+def test_texts_of_the_maximum_length_are_accepted():
+    """A text that is as long as the limit of its parameter is accepted."""
+    longest = {name: "a" * MAX_CHARS[name] for name in ("language", "prompt", "file_name")}
+    url = "http://a/" + "a" * 8183
+    request = validate(from_json(json.dumps({"url": url, **longest}).encode()), OFFERED, allow_private=True)
+    assert (request.url, request.prompt) == ([url], longest["prompt"])
+
+
+def test_no_objects_are_created_for_unknown_fields():
+    """The memory for a body does not grow with the lists in its unknown fields."""
+    body = b'{"x":[' + b"[]," * 100_000 + b"[]]}"
+    tracemalloc.start()
+    try:
+        from_json(body)
+        assert tracemalloc.get_traced_memory()[1] < len(body)
+    finally:
+        tracemalloc.stop()
 
 
 def test_names_count_once():

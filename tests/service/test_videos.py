@@ -122,11 +122,12 @@ async def test_a_lone_broken_video_completes_with_an_error(caller, site):
     assert len(done["all"]["errors"]) == 1
 
 
+@pytest.mark.parametrize("name", ["1.png", "1"])
 @pytest.mark.parametrize("most", [0, 3])
-async def test_an_image_may_be_asked_with_no_limit_of_frames(calling, service, site, most):
-    """An image by its name holds the price of one picture, whatever max_frames is."""
+async def test_an_image_may_be_asked_with_no_limit_of_frames(calling, service, site, most, name):
+    """An image, with or without a file suffix, holds the price of one picture, whatever max_frames is."""
     caller = await calling(service, credits=1)
-    answered = await caller.ask(url=site.url("picture/1.png"), max_frames=most)
+    answered = await caller.ask(url=site.url(f"picture/{name}"), max_frames=most)
     assert (answered.status, answered.body["credits"]) == (200, 0)
 
 
@@ -139,10 +140,11 @@ async def test_unlimited_frames_hold_only_the_needed_credits(calling, service, s
     assert (done["credits_paid"], done["credits"]) == (3, 0)
 
 
-async def test_a_video_is_never_looked_at_beyond_the_balance(calling, service, site):
-    """A video with an image's name and too small a balance gets a message, and is not charged."""
+@pytest.mark.parametrize("name", ["lies.jpg", "nameless"])
+async def test_a_video_is_never_looked_at_beyond_the_balance(calling, service, site, name):
+    """A video without a video's name and too small a balance gets a message, and is not charged."""
     caller = await calling(service, credits=1)
-    answered = await caller.ask(url=site.url("video/lies.jpg"))
+    answered = await caller.ask(url=site.url(f"video/{name}"))
     if answered.status == 200 and answered.body["status"] == "queued":
         done = await caller.finished(answered)
         assert done["all"]["assets"] == []

@@ -24,7 +24,12 @@ from lightmeter.service.backends.availability import BackendAvailability
 from lightmeter.service.backends.catalog import AnyBackend, BackendCatalog, read_catalog
 from lightmeter.service.faults.config import NO_FAULTS, Faults
 from lightmeter.service.http.backend_list import list_backends
-from lightmeter.service.http.connections import ConnectionLimits, Connections, HttpConnection
+from lightmeter.service.http.connections import (
+    ConnectionLimits,
+    Connections,
+    HttpConnection,
+    ignore_unknown_expectations,
+)
 from lightmeter.service.http.fault_injection import FaultInjector
 from lightmeter.service.http.handlers import Handlers
 from lightmeter.service.http.parameters import MAX_ASSETS
@@ -41,6 +46,7 @@ from lightmeter.service.store import credits as money
 from lightmeter.service.store.credits import Tariff
 from lightmeter.service.store.sql_dialects import Connection, is_postgres, url_scheme
 from lightmeter.service.store.store import Store
+from lightmeter.tempdirs import remove_unlocked
 from lightmeter.wire.constants import RESULT_LIFETIME_S
 from lightmeter.wire.response import Backends
 
@@ -229,6 +235,7 @@ async def _start_components(config: ServiceConfig, stack: AsyncExitStack) -> tup
     The returned `Backends` is the body of GET /api/backends.
     """
     logs.reenable_loggers()
+    await asyncio.to_thread(remove_unlocked)  # files of services that were killed
     metrics = Metrics()
     backends, availability, offers, rates = _load(config, metrics)
     for backend in backends.values():
@@ -336,9 +343,9 @@ async def start_service(config: ServiceConfig, host: str = "127.0.0.1", port: in
         web_runner = web.AppRunner(application(handlers, context), access_log=None, shutdown_timeout=config.drain_s)
         await web_runner.setup()
         stack.push_async_callback(web_runner.cleanup)
-        listener = await _listen(
-            partial(HttpConnection, cast("web.Server", web_runner.server), connections), host, port
-        )
+        server = cast("web.Server", web_runner.server)
+        ignore_unknown_expectations(server)
+        listener = await _listen(partial(HttpConnection, server, connections), host, port)
         stack.callback(listener.close)
         close_late_task = asyncio.create_task(connections.close_late())
         stack.callback(close_late_task.cancel)

@@ -44,8 +44,14 @@ def _check_name(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return value
 
 
+def _check_new_name(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    if not _check_name(ctx, param, value).strip() or not value.isprintable():
+        raise click.BadParameter("must be text without control characters.", ctx, param)
+    return value
+
+
 @keys_command.command("add")
-@click.argument("name", callback=_check_name)
+@click.argument("name", callback=_check_new_name)
 @click.option(
     "--credits",
     "credits_",
@@ -68,7 +74,7 @@ def add(name: str, credits_: int, database: str) -> int:
         auth.add_key(db, account_id, key)
         return money.read_balance(db, account_id)
 
-    balance = run_transaction(database, change)
+    balance = run_transaction(database, change, create=True)
     click.echo(f"New key of {name}, balance {balance}. It is not shown again:", err=True)
     click.echo(key)
     return 0

@@ -22,6 +22,6 @@ def migrate_command(database: str) -> int:
     Example:
       PGPASSWORD=… lightmeter migrate --database postgresql://user@host/lightmeter
     """
-    run_transaction(database, lambda _: None)
+    run_transaction(database, lambda _: None, create=True)
     click.echo(f"{mask_credentials(database)} has version {VERSION} of the tables.")
     return 0

@@ -134,13 +134,17 @@ def service_config(*, backends: str | None, rounding: str, log_format: logs.LogF
 
 
 def _accounts(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> dict[str, int]:
-    accounts = {}
+    accounts: dict[str, int] = {}
     for text in value:
         name, _, credits_ = text.rpartition("=")
         if not name or not credits_.isdecimal():
             raise click.BadParameter("must be NAME=CREDITS, such as mykey=500.", ctx, param)
         if len(credits_) > len(str(MAX_CREDITS)) or int(credits_) > MAX_CREDITS:
             raise click.BadParameter(f"CREDITS must be at most {MAX_CREDITS}.", ctx, param)
+        if name != name.strip() or not name.isprintable():
+            raise click.BadParameter("NAME must have no spaces at its ends and no control characters.", ctx, param)
+        if name in accounts:  # NAME is secret
+            raise click.BadParameter("the same NAME is given twice.", ctx, param)
         accounts[name] = int(credits_)
     return accounts
 

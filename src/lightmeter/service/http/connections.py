@@ -29,6 +29,9 @@ MAX_LINE_BYTES: Final = 64 * 1024
 It is more than the maximum length of a query, so that the API itself can refuse a query that is too long.
 """
 
+MAX_HEADER_BYTES: Final = 8190
+"""Maximum length of the name and of the value of a header."""
+
 READ_BUFFER_BYTES: Final = 64 * 1024
 """Size of the buffer for the part of a body that has arrived, but that the handler has not read yet.
 
@@ -47,6 +50,8 @@ CHECK_INTERVAL_S: Final = 0.5
 
 MIN_READ_BYTES_PER_S: Final = 8 * 1024
 """Minimum rate at which a client must read an answer that it does not read within `ConnectionLimits.idle_s`."""
+
+HEADER_TOO_LONG: Final = f"A header is longer than {MAX_HEADER_BYTES} bytes."
 
 TOO_MANY: Final = b'{"error":"The service has too many connections. Try again in 2 s.","status":"failed"}'
 TOO_MANY_RESPONSE: Final = (
@@ -158,6 +163,22 @@ class Connections:
             connection.force_close()
 
 
+def ignore_unknown_expectations(server: web.Server) -> None:
+    """Make an HTTP server handle requests with a header such as `Expect: foo` as if they had no such header.
+
+    RFC 9110, section 10.1.1, allows this. aiohttp would answer them with plain text, before any middleware runs.
+    """
+    handle = server.request_handler
+
+    async def handle_request(request: web.BaseRequest) -> web.StreamResponse:
+        if request.headers.get("Expect", "100-continue").lower() != "100-continue":
+            others = [(name, value) for name, value in request.headers.items() if name.lower() != "expect"]
+            request = request.clone(headers=others)
+        return await handle(request)
+
+    server.request_handler = handle_request
+
+
 class HttpConnection(web.RequestHandler):
     """An HTTP connection of aiohttp, with two additions.
 
@@ -176,6 +197,7 @@ class HttpConnection(web.RequestHandler):
             keepalive_timeout=2 * connections.limits.idle_s,  # `Connections` closes it earlier
             access_log=None,  # type: ignore[arg-type] # as aiohttp documents it
             max_line_size=MAX_LINE_BYTES,
+            max_field_size=MAX_HEADER_BYTES,
             lingering_time=LINGER_S,
             read_bufsize=READ_BUFFER_BYTES,
             auto_decompress=False,  # 1 MB of gzip is 1 GB of JSON, and would be decompressed before any check
@@ -257,7 +279,8 @@ class HttpConnection(web.RequestHandler):
             raise ConnectionError("An answer was sent already.")
         text = INVALID_FORMAT if status < 500 else f"{REQUEST_FAILED}: {type(exc).__name__}."  # noqa: PLR2004
         if isinstance(exc, LineTooLong):
-            status, text = 414, QUERY_TOO_LONG
+            is_header = exc.args[1] == MAX_HEADER_BYTES
+            status, text = (431, HEADER_TOO_LONG) if is_header else (414, QUERY_TOO_LONG)
         log.info("malformed HTTP: status=%s %s", status, type(exc).__name__)
         body: dict[str, Any] = {"error": text, "status": "failed"}
         response = web.Response(status=status, body=orjson.dumps(body), content_type="application/json")

@@ -6,19 +6,25 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import sha256
-from typing import Any, Final
-
-import orjson
+from typing import Final
 
 from lightmeter import telemetry
 from lightmeter.clock import Clock
-from lightmeter.errors import AccessDenied, OutOfCredits
-from lightmeter.service.analysis.backpressure import ServiceOverloaded
+from lightmeter.errors import AccessDenied
 from lightmeter.service.http.parameters import BadRequest, read_uploads, validate, with_file_names
-from lightmeter.service.ingest.asset_content import TempFolderError
+from lightmeter.service.http.replies import (
+    FAILED_STATUS,
+    ReadFailed,
+    Reply,
+    acknowledgment_reply,
+    echo_fields,
+    failure,
+    result_reply,
+)
+from lightmeter.service.ingest.url_rules import MAX_URL_CHARS
 from lightmeter.service.jobs.job_queue import JobQueue
 from lightmeter.service.jobs.runner import Runner, RunningRequest, guess_kinds
 from lightmeter.service.store import auth, requests
@@ -27,7 +33,7 @@ from lightmeter.service.store.request_states import FINISHED, JobState
 from lightmeter.service.store.requests import Attempt, NewRequest, StoredRequest, Superseded
 from lightmeter.service.store.sql_dialects import DatabaseFull, StoreError
 from lightmeter.service.store.store import Store
-from lightmeter.wire.constants import ACCESS_DENIED, REQUEST_FAILED, not_found
+from lightmeter.wire.constants import ACCESS_DENIED, not_found
 from lightmeter.wire.request import AnalyzeRequest
 from lightmeter.wire.response import Backends
 
@@ -40,15 +46,6 @@ DATABASE_CHECK_S: Final = 2.0
 """If the database does not answer within this number of seconds, the service reports that it is not ready.
 
 The probes that ask whether the service is ready time out soon after this time.
-"""
-
-FULL_DISK_RETRY_S: Final = 30
-"""Value of the header Retry-After, in seconds, while a disk is full: a person or a clean-up job must free space."""
-
-FAILED_STATUS: Final = 500
-"""HTTP status of the answer to a client that waits, if its request has failed.
-
-A client that polls gets status 200 and the field `status` with the value `failed`, because the poll itself succeeds.
 """
 
 OTHER_BODY: Final = "This Idempotency-Key was sent before with another request: use a new key for a new request."
@@ -86,30 +83,6 @@ Fewer and larger reads are faster: each read releases Python's interpreter lock,
 """
 
 _random_bytes = bytearray()
-
-DEFAULT_FIELDS: Final = AnalyzeRequest().model_dump()
-"""Default values for fields that requests stored by earlier versions do not have."""
-
-ECHOED_FIELDS: Final = ("role", "language", "prompt", "tag_score", "capture_interval", "max_frames")
-"""Fields of a request that replies repeat under the same names."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """HTTP status, JSON body and additional headers of an answer."""
-
-    status: int
-    body: dict[str, Any]
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-def failure(status: int, error: str, retry_after_s: int | None = None) -> Reply:
-    """Return the reply for an error, with the HTTP status `status` and the message `error`.
-
-    `retry_after_s` is the value of the header Retry-After, in seconds; None: the reply has no such header.
-    """
-    headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
-    return Reply(status, {"error": error, "status": "failed"}, headers)
 
 
 def random_hex(size_bytes: int) -> str:
@@ -152,16 +125,23 @@ class Handlers:
 
         Raises:
             AccessDenied: the key is missing or unknown.
+            ReadFailed: the database failed.
         """
         key = auth.read_key(headers)
-        account_id = None if key is None else await self._store.read_inline(lambda db: auth.find_account(db, key))
+        with _read_errors():
+            account_id = None if key is None else await self._store.read_inline(lambda db: auth.find_account(db, key))
         if account_id is None:
             raise AccessDenied(ACCESS_DENIED)
         return account_id
 
     async def credits(self, account_id: int) -> Reply:
-        """Return the reply to GET /api/credits: the balance of the account."""
-        return Reply(200, {"credits": await self._store.read_inline(lambda db: read_balance(db, account_id))})
+        """Return the reply to GET /api/credits: the balance of the account.
+
+        Raises:
+            ReadFailed: the database failed.
+        """
+        with _read_errors():
+            return Reply(200, {"credits": await self._store.read_inline(lambda db: read_balance(db, account_id))})
 
     async def analyze(self, account_id: int, request: AnalyzeRequest, base_url: str, key: str | None) -> Reply:
         """Check, store and run a request of /api/fetch; return its result, or its id if the client must poll.
@@ -180,7 +160,8 @@ class Handlers:
         """
         if key is not None and not IDEMPOTENCY_KEY.fullmatch(key):
             raise BadRequest(BAD_IDEMPOTENCY_KEY)
-        request = self._validate(request)
+        has_long_urls = sum(map(len, request.url)) > MAX_URL_CHARS
+        request = await asyncio.to_thread(self._validate, request) if has_long_urls else self._validate(request)
         is_small = sum(map(len, request.file)) < SMALL_CHARS
         uploads, digests = (
             _read_and_hash_uploads(request) if is_small else await asyncio.to_thread(_read_and_hash_uploads, request)
@@ -210,7 +191,7 @@ class Handlers:
                 self._runner.metrics.count_job_state(JobState.QUEUED.value)
                 telemetry.store_trace_parent(new.request_id)
                 self._queue.start_queued(new.request_id, account_id)
-                return _acknowledgment_reply(new, base_url)
+                return acknowledgment_reply(new, base_url)
             running = self._runner.start(Attempt(new.request_id, 1), job)
         return await self._synchronous_reply(running, new, base_url)
 
@@ -236,7 +217,7 @@ class Handlers:
         """
         if await asyncio.shield(running.must_poll):
             return await self._acknowledge(new, base_url)
-        return _result_reply(await asyncio.shield(running.task), FAILED_STATUS)
+        return result_reply(await asyncio.shield(running.task), FAILED_STATUS)
 
     async def _acknowledge(self, request: NewRequest | StoredRequest, base_url: str) -> Reply:
         try:
@@ -245,7 +226,7 @@ class Handlers:
             raise StoreError(str(error)) from error
         if not exists:
             raise Superseded(request.request_id)
-        return _acknowledgment_reply(request, base_url)
+        return acknowledgment_reply(request, base_url)
 
     async def _reply_to_repeat(self, earlier: StoredRequest, new: NewRequest, base_url: str) -> Reply:
         """Return the reply to the request `new`, which has the same idempotency key as the request `earlier`.
@@ -264,9 +245,9 @@ class Handlers:
         if not earlier.client_polls and earlier.state not in FINISHED:
             earlier = await self._wait_for_other_process(earlier)
         if earlier.client_polls:
-            return _acknowledgment_reply(earlier, base_url)
+            return acknowledgment_reply(earlier, base_url)
         if earlier.state in FINISHED:
-            return _result_reply(earlier, FAILED_STATUS)
+            return result_reply(earlier, FAILED_STATUS)
         return await self._acknowledge(earlier, base_url)
 
     async def _wait_for_other_process(self, earlier: StoredRequest) -> StoredRequest:
@@ -291,16 +272,20 @@ class Handlers:
         """Return the reply to GET /api/response/REQUEST_ID: the result of a request, or that it is not finished.
 
         The HTTP status is 404 if the request is unknown, has expired, or belongs to another account.
+
+        Raises:
+            ReadFailed: the database failed.
         """
         not_before = self._clock.now() - self._policy.result_lifetime_s
         stored = None
         if REQUEST_ID.fullmatch(request_id):  # other text is no id, and PostgreSQL rejects some of it, such as NUL
-            stored = await self._store.read(lambda db: requests.find(db, request_id, account_id, not_before))
+            with _read_errors():
+                stored = await self._store.read(lambda db: requests.find(db, request_id, account_id, not_before))
         if stored is None:
             return failure(404, not_found(request_id))
         if stored.state in FINISHED:
-            return _result_reply(stored, 200)
-        return Reply(200, {**_echo_fields(stored), "status": "processing"})
+            return result_reply(stored, 200)
+        return Reply(200, {**echo_fields(stored), "status": "processing"})
 
     async def database_answers(self) -> bool:
         """Return whether the database answers within `DATABASE_CHECK_S` seconds. Concurrent calls share one query."""
@@ -327,56 +312,17 @@ class Handlers:
             await self._clock.sleep(PURGE_INTERVAL_S)
 
 
+@contextmanager
+def _read_errors() -> Iterator[None]:
+    """Turn a StoreError of the `with` block, which must not change the database, into a ReadFailed."""
+    try:
+        yield
+    except StoreError as error:
+        log.warning("the database cannot be read: %s", error)
+        raise ReadFailed("The database does not answer. Ask again.") from error
+
+
 def _read_and_hash_uploads(request: AnalyzeRequest) -> tuple[tuple[bytes, ...], list[bytes]]:
     """Return the decoded uploaded files of a request, and the SHA-256 of each file."""
     uploads = read_uploads(request)
     return uploads, [sha256(content).digest() for content in uploads]
-
-
-def _echo_fields(request: NewRequest | StoredRequest) -> dict[str, Any]:
-    fields = {**DEFAULT_FIELDS, **orjson.loads(request.echo)}
-    return {
-        "request_id": request.request_id,
-        "user_id": request.account_id,
-        "urls": fields["url"],
-        "files": len(fields["file_name"]),
-        "file_names": fields["file_name"],
-        "features": fields["feature"],
-        "backends": fields["backend"],
-        **{name: fields[name] for name in ECHOED_FIELDS},
-    }
-
-
-def _acknowledgment_reply(request: NewRequest | StoredRequest, base_url: str) -> Reply:
-    more = {"success": True, "status": "queued", "response_uri": f"{base_url}/api/response/{request.request_id}"}
-    return Reply(200, {**_echo_fields(request), **more})
-
-
-def _result_reply(stored: StoredRequest, failed_status: int) -> Reply:
-    echo = _echo_fields(stored)
-    if stored.state is JobState.FAILED:
-        return Reply(failed_status, {**echo, "status": "failed", "error": stored.error})
-    money = {"credits_paid": stored.paid, "credits": stored.remaining}
-    results = orjson.Fragment(stored.result or b"{}")  # inserted as it was stored, without parsing
-    return Reply(200, {**echo, "status": "completed", **money, "all": results})
-
-
-def error_reply(error: Exception) -> Reply | None:
-    """Return the reply for an exception that the API raises on purpose, such as BadRequest.
-
-    Return None for any other exception.
-    """
-    match error:
-        case BadRequest():
-            return failure(error.status, str(error))
-        case AccessDenied() | OutOfCredits():
-            return failure(401 if isinstance(error, AccessDenied) else 402, str(error))
-        case ServiceOverloaded():
-            return failure(503, str(error), error.retry_after_s)
-        case DatabaseFull() | TempFolderError():
-            text = f"{REQUEST_FAILED}: {str(error).rstrip('.')}. Nothing was charged: send it again later."
-            return failure(503, text, retry_after_s=FULL_DISK_RETRY_S)
-        case Superseded():
-            again = f"{REQUEST_FAILED}: its process ended, and nothing was charged. Send it again."
-            return failure(503, again, retry_after_s=1)
-    return None

@@ -14,7 +14,8 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from lightmeter.service.http.parameters import LISTS, MAX_NAME_CHARS, MAX_NAMES, MAX_NUMBER
+from lightmeter.service.http.parameters import LISTS, MAX_CHARS, MAX_NAME_CHARS, MAX_NAMES, MAX_NUMBER
+from lightmeter.service.ingest.url_rules import MAX_URL_CHARS
 from lightmeter.wire import constants as words
 from lightmeter.wire.request import AnalyzeRequest
 from lightmeter.wire.response import Answer, BackendOffer, Backends, Credits, ErrorBody
@@ -26,7 +27,7 @@ ECHO: Final = ("request_id", "user_id", "urls", "files", "file_names", "features
 NUMBERS: Final = ("tag_score", "capture_interval", "max_frames")
 
 NUMBER_PATTERNS: Final = {
-    "tag_score": r"^(0|1|0?\.[0-9]{1,9})$",
+    "tag_score": r"^(0|0?\.[0-9]{1,9}|1(\.0{1,9})?)$",
     "capture_interval": "^[1-9][0-9]{0,8}$",
     "max_frames": "^[0-9]{1,9}$",
 }
@@ -46,7 +47,7 @@ ERRORS: Final[Mapping[int, tuple[str, str]]] = {
     415: ("The body is compressed.", "Content-Encoding is not supported: send the body as it is."),
     422: ("The Idempotency-Key was sent before with another request.", "This Idempotency-Key was sent before …"),
     500: ("Processing has failed; the text has the cause. Nothing was charged.", f"{words.REQUEST_FAILED}: …"),
-    503: ("The service is busy; retry after `Retry-After` seconds. Nothing was charged.", "Too busy."),
+    503: ("Busy, or a disk or database fails. Retry after `Retry-After` seconds; this costs nothing.", "Too busy."),
 }
 """HTTP status of an error → its description, and an example of the error text."""
 
@@ -112,13 +113,15 @@ def _operation(name: str, summary: str, answer: Json, error_statuses: Sequence[i
     }
 
 
+IDEMPOTENCY_KEY: Final[Json] = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "A repeated request with the same key gets the first answer, and is not charged again.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]*$"},
+}
+
+
 def _post() -> Json:
-    idempotency = {
-        "name": "Idempotency-Key",
-        "in": "header",
-        "description": "A repeated request with the same key gets the first answer, and is not charged again.",
-        "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]*$"},
-    }
     example = {"url": "https://example.org/cat.jpg", "feature": ["tags", "colors"], "tag_score": 0.5}
     content = {"application/json": {"schema": {"$ref": f"{REF}AnalyzeRequest"}, "example": example}}
     return _operation(
@@ -126,14 +129,14 @@ def _post() -> Json:
         "Analyze images and videos",
         _analyze_answer(),
         (400, 401, 402, 405, 408, 413, 415, 422, 500, 503),
-        parameters=[idempotency],
+        parameters=[IDEMPOTENCY_KEY],
         requestBody={"required": False, "content": content},
     )
 
 
 def _get(offers: Backends) -> Json:
     fields = _request_schema(offers)["properties"]
-    parameters: list[Json] = []
+    parameters = [IDEMPOTENCY_KEY]
     for name, schema in fields.items():
         described = {"in": "query", "description": schema.get("description", "")}
         if name in LISTS:
@@ -144,7 +147,7 @@ def _get(offers: Backends) -> Json:
             plain = {key: value for key, value in schema.items() if key != "description"}
             parameters.append({"name": name, **described, "schema": plain})
     summary = "Analyze images and videos, with a query of at most 2048 characters"
-    errors = (400, 401, 402, 405, 414, 500, 503)
+    errors = (400, 401, 402, 405, 414, 422, 500, 503)
     return _operation("analyze_by_query", summary, _analyze_answer(), errors, parameters=parameters)
 
 
@@ -159,18 +162,18 @@ def _poll() -> Json:
     }
     answer = _ok("The result, or the state of the request.", schema)
     summary = "Read a result, for 24 hours after its completion"
-    return _operation("read_result", summary, answer, (401, 404, 405, 500), parameters=[request_id])
+    return _operation("read_result", summary, answer, (401, 404, 405, 500, 503), parameters=[request_id])
 
 
 def _credits() -> Json:
     answer = _ok("The balance; one credit is one cent.", {"$ref": f"{REF}Credits"})
-    return _operation("read_credits", "The balance of credits", answer, (401, 405, 500))
+    return _operation("read_credits", "The balance of credits", answer, (401, 405, 500, 503))
 
 
 def _backends() -> Json:
     answer = _ok("Every back end, the available ones first.", {"$ref": f"{REF}Backends"})
     summary = "The back ends, their features and prices; an extension of the contract"
-    return _operation("read_backends", summary, answer, (401, 405, 500))
+    return _operation("read_backends", summary, answer, (401, 405, 500, 503))
 
 
 def _open_paths() -> Json:
@@ -272,6 +275,7 @@ def _request_schema(offers: Backends) -> Json:
             "description": described[name],
             **_field_schema(name, field, names.get(name)),
         }
+    schema["anyOf"] = [{"required": ["url"]}, {"required": ["file"]}]
     return {**schema, "description": (AnalyzeRequest.__doc__ or "").partition("\n")[0]}
 
 
@@ -295,17 +299,25 @@ def _field_schema(name: str, field: Json, names: Sequence[str] | None) -> Json:
         array: Json = {"type": "array", "items": item, "maxItems": MAX_NAMES}
         if names is None:
             return {"anyOf": [item, array, {"type": "null"}]}
-        any_known = {"anyOf": [{"contains": {"enum": list(names)}}, {"items": {"const": ""}}]}
-        return {"anyOf": [{"type": "string", "enum": [*names, ""]}, {**array, **any_known}, {"type": "null"}]}
+        any_known = {"anyOf": [{"contains": _one_of(names)}, {"items": {"const": ""}}]}
+        return {"anyOf": [_one_of([*names, ""]), {**array, **any_known}, {"type": "null"}]}
     if name in LISTS:
-        return {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}, {"type": "null"}]}
+        limit = {} if name == "file" else {"maxLength": {**MAX_CHARS, "url": MAX_URL_CHARS}[name]}
+        text = {"type": "string", **limit}
+        return {"anyOf": [text, {"type": "array", "items": text}, {"type": "null"}]}
     if names is not None:
-        return {"anyOf": [{"type": "string", "enum": list(names)}, *unset]}
+        return {"anyOf": [_one_of(names), *unset]}
     if name in NUMBERS:
         minimum = {key: value for key, value in field.items() if key in {"type", "minimum", "exclusiveMinimum"}}
         maximum = {"maximum": field.get("maximum", MAX_NUMBER)}
         return {"anyOf": [{**minimum, **maximum}, {"type": "string", "pattern": NUMBER_PATTERNS[name]}, *unset]}
-    return {"type": ["string", "null"]}
+    return {"type": ["string", "null"], "maxLength": MAX_CHARS[name]}
+
+
+def _one_of(names: Sequence[str]) -> Json:
+    """Return the JSON schema of a text that is one of the names, which have lowercase letters, in any case."""
+    any_case = "|".join("".join(f"[{letter}{letter.upper()}]" for letter in name) for name in names)
+    return {"type": "string", "pattern": rf"^\s*({any_case})\s*$", "maxLength": MAX_NAME_CHARS, "examples": [*names]}
 
 
 def _attribute_descriptions(model: type[BaseModel]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -14,7 +15,7 @@ from pydantic import ValidationError
 
 from lightmeter.errors import LightmeterError
 from lightmeter.media.media_info import SNIFF_BYTES, sniff
-from lightmeter.service.ingest.url_rules import PORTS, url_rejection
+from lightmeter.service.ingest.url_rules import MAX_URL_CHARS, PORTS, url_rejection
 from lightmeter.wire.constants import (
     DEFAULT_ROLE,
     EXTRA_FEATURES,
@@ -33,6 +34,9 @@ MAX_ENCODED_CHARS: Final = MAX_FILE_BYTES * 3 // 2
 
 Base64 text is 4/3 as long as the file. The limit is 3/2 of the maximum file size, to leave room for line ends.
 """
+
+PERCENT_ENCODED: Final = {"%2B": "+", "%2b": "+", "%2F": "/", "%2f": "/", "%3D": "=", "%3d": "="}
+"""Characters of base64 as they are in a data URI whose author has percent-encoded it."""
 
 LISTS: Final = frozenset({"url", "file", "file_name", "backend", "feature"})
 """Parameters whose value is a list."""
@@ -58,11 +62,48 @@ MAX_NAME_CHARS: Final = 100
 The length is limited because the answer repeats unknown names.
 """
 
+MAX_ITEMS: Final = 100_000
+"""Maximum length of each list in a request. The check of a longer list would block the event loop."""
+
+MAX_CHARS: Final = {
+    "role": MAX_NAME_CHARS,
+    "language": MAX_NAME_CHARS,
+    "prompt": 100_000,
+    "file_name": MAX_URL_CHARS,
+    "tag_score": MAX_NAME_CHARS,
+    "capture_interval": MAX_NAME_CHARS,
+    "max_frames": MAX_NAME_CHARS,
+}
+"""Parameter → maximum characters of its text, or of each text in its list.
+
+The service stores these texts and repeats them in answers. Other texts are limited where they are read.
+"""
+
 ALLOWED: Final = {
     "tag_score": "a number from 0 to 1",
     "capture_interval": f"a whole number of seconds from 1 to {MAX_NUMBER}",
     "max_frames": f"a whole number from 0 (no limit) to {MAX_NUMBER}",
 }
+
+
+_Texts = str | list[str] | None
+_Number = int | float | str | None
+
+
+class _JsonFields(msgspec.Struct):
+    """The parameters in a JSON body. The decoder skips all other fields, and creates no objects for them."""
+
+    url: _Texts = None
+    file: _Texts = None
+    file_name: _Texts = None
+    backend: _Texts = None
+    feature: _Texts = None
+    role: str | None = None
+    language: str | None = None
+    prompt: str | None = None
+    tag_score: _Number = None
+    capture_interval: _Number = None
+    max_frames: _Number = None
 
 
 class BadRequest(LightmeterError):
@@ -85,12 +126,14 @@ def from_json(body: bytes | bytearray) -> AnalyzeRequest:
     """
     try:
         # For one long string, which a body mostly is, orjson allocates several times its size.
-        fields = msgspec.json.decode(body) if body and not body.isspace() else {}
+        fields = msgspec.json.decode(body if body and not body.isspace() else b"{}", type=_JsonFields)
+    except msgspec.ValidationError as error:
+        if (path := re.search(r"`\$\.(\w+)", str(error))) is None:  # the body is no object
+            raise BadRequest(INVALID_FORMAT) from None
+        raise _wrong_value(path[1]) from None
     except (msgspec.MsgspecError, ValueError, RecursionError):
         raise BadRequest(INVALID_FORMAT) from None
-    if not isinstance(fields, dict):
-        raise BadRequest(INVALID_FORMAT)
-    return _parse_fields(fields)
+    return _parse_fields({name: getattr(fields, name) for name in _JsonFields.__struct_fields__})
 
 
 def from_query(pairs: Sequence[tuple[str, str]]) -> AnalyzeRequest:
@@ -118,19 +161,32 @@ def from_query(pairs: Sequence[tuple[str, str]]) -> AnalyzeRequest:
 def _parse_fields(fields: Mapping[str, Any]) -> AnalyzeRequest:
     fields = {name: value for name, value in fields.items() if value not in (None, "")}
     known = {name: fields[name] for name in AnalyzeRequest.model_fields if name in fields}
-    for name in ALLOWED:
-        if isinstance(known.get(name), bool):  # pydantic would accept it as 0 or 1
-            raise BadRequest(f"{name} must be {ALLOWED[name]}.")
+    for name, value in known.items():
+        _check_length(name, value)
     try:
         request = AnalyzeRequest.model_validate(known)
     except ValidationError as error:
-        name = str(error.errors()[0]["loc"][0])
-        text = "a text or a list of texts" if name in LISTS else "a text"
-        raise BadRequest(f"{name} must be {ALLOWED.get(name, text)}.") from None
+        raise _wrong_value(str(error.errors()[0]["loc"][0])) from None
     for name in ("capture_interval", "max_frames"):
         if getattr(request, name) > MAX_NUMBER:
-            raise BadRequest(f"{name} must be {ALLOWED[name]}.")
+            raise _wrong_value(name)
     return request
+
+
+def _wrong_value(name: str) -> BadRequest:
+    return BadRequest(
+        f"{name} must be {ALLOWED.get(name, 'a text or a list of texts' if name in LISTS else 'a text')}."
+    )
+
+
+def _check_length(name: str, value: object) -> None:
+    if isinstance(value, list) and len(value) > MAX_ITEMS:
+        raise BadRequest(f"{name} must be at most {MAX_ITEMS} texts.")
+    texts = value if isinstance(value, list) else [value] if isinstance(value, str) else []
+    if name in MAX_CHARS and any(len(text) > MAX_CHARS[name] for text in texts):
+        if name in ALLOWED:
+            raise _wrong_value(name)
+        raise BadRequest(f"{name} must be at most {MAX_CHARS[name]} characters{' each' if name in LISTS else ''}.")
 
 
 def validate(
@@ -197,9 +253,14 @@ def read_uploads(request: AnalyzeRequest) -> tuple[bytes, ...]:
 
 
 def _decode(text: str) -> bytes:
-    encoded = text.partition(",")[2] if text[:5].lower() == "data:" else text
+    is_data_uri = text[:5].lower() == "data:"
+    encoded = text.partition(",")[2] if is_data_uri else text
     if len(encoded) > MAX_ENCODED_CHARS:  # before anything is decoded
         raise BadRequest(FILE_TOO_LARGE, 413)
+    if is_data_uri and "%" in encoded:
+        # `urllib.parse.unquote` would take many times the memory of a text such as `%41%41…`.
+        for code, letter in PERCENT_ENCODED.items():
+            encoded = encoded.replace(code, letter)
     try:
         # Most clients send strict base64, which pybase64 decodes sixty times faster than the standard library.
         content = pybase64.b64decode(encoded, validate=True)

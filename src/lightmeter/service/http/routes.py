@@ -19,9 +19,10 @@ from lightmeter.service import logs
 from lightmeter.service.http import index_page, openapi
 from lightmeter.service.http.connections import Connections
 from lightmeter.service.http.fault_injection import IGNORE_IDEMPOTENCY_KEY, FaultInjector
-from lightmeter.service.http.handlers import Handlers, Reply, error_reply, failure, random_hex
+from lightmeter.service.http.handlers import Handlers, random_hex
 from lightmeter.service.http.parameters import from_json, from_query
 from lightmeter.service.http.public_url import PublicUrl
+from lightmeter.service.http.replies import Reply, error_reply, failure
 from lightmeter.service.http.request_body import BodyMemory, defer_continue, read_body
 from lightmeter.service.metrics import CONTENT_TYPE, Metrics
 from lightmeter.wire.constants import MAX_QUERY_CHARS, QUERY_TOO_LONG, REQUEST_FAILED
@@ -215,8 +216,7 @@ class _Endpoints:
             body = await read_body(request, share, self._context.connections.limits.body_s)
             parsed = from_json(body) if len(body) < LARGE_BODY_BYTES else await asyncio.to_thread(from_json, body)
             del body  # as large as the uploads in `parsed`
-            key = None if IGNORE_IDEMPOTENCY_KEY in request else request.headers.get("Idempotency-Key")
-            return await self._analyze(request, account, parsed, key)
+            return await self._analyze(request, account, parsed)
 
     async def get_fetch(self, request: web.Request) -> web.Response:
         account = await self._account(request)
@@ -224,13 +224,12 @@ class _Endpoints:
             return _json(NOT_READY)
         if len(request.rel_url.raw_query_string) > MAX_QUERY_CHARS:
             return _json(failure(414, QUERY_TOO_LONG))
-        return await self._analyze(request, account, from_query(list(request.query.items())), None)
+        return await self._analyze(request, account, from_query(list(request.query.items())))
 
-    async def _analyze(
-        self, request: web.Request, account: int, parsed: AnalyzeRequest, key: str | None
-    ) -> web.Response:
+    async def _analyze(self, request: web.Request, account: int, parsed: AnalyzeRequest) -> web.Response:
         self._context.connections.mark_body_received(request)
         base_url = self._context.public_url.base_url(request)
+        key = None if IGNORE_IDEMPOTENCY_KEY in request else request.headers.get("Idempotency-Key")
         reply = await self._handlers.analyze(account, parsed, base_url, key)
         if found := reply.body.get("request_id"):
             request[ANALYSIS_ID] = str(found)

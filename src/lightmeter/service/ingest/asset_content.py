@@ -12,11 +12,11 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import file_digest, sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import BinaryIO, Final, Self
 
 from lightmeter.errors import LightmeterError, MediaTooLarge
 from lightmeter.media.media_info import SNIFF_BYTES
+from lightmeter.tempdirs import LockedTempDir
 from lightmeter.wire.constants import FILE_TOO_LARGE, MAX_FILE_BYTES
 
 IN_MEMORY_BYTES: Final = 1024 * 1024
@@ -24,8 +24,6 @@ IN_MEMORY_BYTES: Final = 1024 * 1024
 
 Up to this size, hashing takes less than a millisecond, and is done on the event loop.
 """
-
-PREFIX: Final = "lightmeter-asset-"
 
 
 class TempFolderError(LightmeterError):
@@ -105,7 +103,7 @@ class AssetContent:
             return
         with ExitStack() as stack:
             with _temp_folder_errors():
-                path = Path(stack.enter_context(TemporaryDirectory(prefix=PREFIX))) / "asset"
+                path = stack.enter_context(LockedTempDir()).path / "asset"
                 await asyncio.to_thread(path.write_bytes, self.source)
             yield path
 
@@ -149,7 +147,7 @@ class AssetContentWriter:
             self.head += chunk[: SNIFF_BYTES - len(self.head)]
         if self._file is None and self.size_bytes > IN_MEMORY_BYTES:
             with _temp_folder_errors():
-                self._path = Path(self._stack.enter_context(TemporaryDirectory(prefix=PREFIX))) / "asset"
+                self._path = self._stack.enter_context(LockedTempDir()).path / "asset"
                 self._file = self._stack.enter_context(self._path.open("wb"))
                 self._file.write(self._buffer)
             self._buffer.clear()

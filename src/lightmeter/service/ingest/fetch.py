@@ -206,6 +206,8 @@ def _describe_error(error: BaseException) -> str:
         return "no answer in time"
     if isinstance(error, aiohttp.ClientConnectorError):
         return f"no connection: {error.os_error.strerror or error.os_error}"
+    if isinstance(error, aiohttp.ClientPayloadError) and "not completed" in str(error):  # the rest is a Python repr
+        return "the transfer ended before the content was complete"
     # Only part of the first line, because messages of aiohttp quote what the host has sent.
     message = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
     return message.strip().partition("\n")[0][:MAX_REASON_CHARS].rstrip(" :") or type(error).__name__

@@ -88,8 +88,8 @@ class Runner:
     ) -> AnalysisJob:
         """Prepare a request as a job for `Analyzer.run`. The same request gives the same job after a restart.
 
-        The job says for how many pictures (images or video frames) the service reserves the price. An image counts as
-        one picture. Any other asset counts as `max_frames` pictures, or as one if the request has no such maximum. If a
+        The job says for how many pictures (images or video frames) the service reserves the price. A video counts as
+        `max_frames` pictures, or as one if the request has no such maximum. Any other asset counts as one picture. If a
         video turns out to have more frames, the service reserves their price before it analyzes the video.
 
         Args:
@@ -98,7 +98,7 @@ class Runner:
             uploads: Contents of uploaded files.
             digests: SHA-256 of each upload. Empty: the digests were not computed yet.
         """
-        pictures = tuple(1 if kind == "image" else request.max_frames or 1 for kind in guess_kinds(request, uploads))
+        pictures = tuple(request.max_frames or 1 if kind == "video" else 1 for kind in guess_kinds(request, uploads))
         return AnalysisJob(
             request=self.policy.availability.effective_request(request),
             requested_features=frozenset(request.feature or FEATURES),

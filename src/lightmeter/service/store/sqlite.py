@@ -41,8 +41,8 @@ class SqliteDatabase:
             database with `exclusive`.
 
     Raises:
-        SettingsError: the file cannot be opened, has several names (hard links), was created by a newer version of
-            lightmeter, or is used by another service.
+        SettingsError: the file is a folder, cannot be opened, has several names (hard links), was created by a newer
+            version of lightmeter, or is used by another service.
     """
 
     def __init__(self, database: str, *, exclusive: bool) -> None:
@@ -93,8 +93,10 @@ def _check_names(path: Path) -> None:
     """Check that the file has only one name. SQLite can lose data if processes open a file under two names.
 
     Raises:
-        SettingsError: the file has several names (hard links).
+        SettingsError: the file has several names (hard links), or is a folder.
     """
+    if path.is_dir():
+        raise SettingsError(f"The database {path} is a folder.", hint="Name a file: sqlite:///PATH.")
     if path.exists() and path.stat().st_nlink > 1:
         raise SettingsError(
             f"The database {path} has further names (hard links), under which another service may use it.",
