@@ -29,7 +29,7 @@ _TYPE_RULES: Final[tuple[tuple[Callable[[Any], bool], str, Any], ...]] = (
     (kinds.is_uint64, "uint64", None),
     (kinds.is_integer, "int64", None),
     (kinds.is_floating, "double", pa.float64()),
-    (kinds.is_date, "date", pa.date32()),
+    (kinds.is_date, "date", None),
     (kinds.is_nested, "json", None),
 )
 
@@ -189,16 +189,26 @@ def _read_column(values: Any, column: str, name: str) -> list[JSON]:
 def _json_column(column: Any) -> list[JSON]:
     """Return the values of an Arrow column as JSON values: dates and times in ISO 8601, bytes in base64."""
     if kinds.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+        column = _with_texts(column.dictionary).take(column.indices)
+    column = _with_texts(column)
     if kinds.is_timestamp(column.type):
-        # Python and our tables hold microseconds; finer digits are dropped.
-        column = column.cast(pa.timestamp("us", "UTC" if column.type.tz else None), safe=False)
+        # Python and our tables hold microseconds; finer digits are dropped. Coarser units can overflow.
+        moments: Any = pa.timestamp("us", "UTC" if column.type.tz else None)
+        column = column.cast(moments, safe=column.type.unit != "ns")
         return [None if moment is None else moment.isoformat() for moment in column.to_pylist()]
     target = next((target for fits, _, target in _TYPE_RULES if target and fits(column.type)), None)
     values: list[Any] = (column if target is None else column.cast(target, safe=False)).to_pylist()
     if kinds.is_boolean(column.type) or kinds.is_integer(column.type) or kinds.is_floating(column.type):
         return values
     return [value if value is None or isinstance(value, str) else _json_value(value) for value in values]
+
+
+def _with_texts(values: Any) -> Any:
+    """Return an Arrow array, as texts if it has periods or intervals of pandas, or views of texts (Polars)."""
+    if getattr(values.type, "extension_name", "").startswith("pandas."):  # their numbers say too little
+        pairs = zip(values.to_pandas(), values.is_valid().to_pylist(), strict=True)
+        return pa.array([str(value) if is_valid else None for value, is_valid in pairs], pa.string())
+    return values.cast(pa.large_string()) if kinds.is_string_view(values.type) else values  # views have no `take`
 
 
 def _json_value(value: Any) -> JSON:
