@@ -16,7 +16,7 @@ from pyarrow import types as kinds
 from lightmeter.errors import ManifestError
 from lightmeter.manifest.folders import FileSet
 from lightmeter.manifest.item import JSON
-from lightmeter.manifest.row_parser import RawRow, ReadOptions, column_roles, missing_column
+from lightmeter.manifest.row_parser import RawRow, ReadOptions, column_roles, missing_column, named_columns
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -114,11 +114,13 @@ def _dataset(files: FileSet, names: list[str], schema: pa.Schema) -> ds.Dataset:
 def open_stream(source: Any) -> pa.RecordBatchReader | None:
     """Return an Arrow reader of `source`, a DataFrame or other table; None if Arrow cannot pass it on.
 
-    That is so if a column has Python values of mixed types, or is nested in more than 64 levels.
+    That is so if a column has Python values of mixed types, is nested in more than 64 levels, or has a name twice.
     """
+    if "Object" in map(str, getattr(source, "dtypes", ())):
+        return None  # Polars passes on the addresses of such Python values
     try:
         return pa.RecordBatchReader.from_stream(source)
-    except (pa.ArrowException, TypeError, OverflowError):
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
         return None
 
 
@@ -141,7 +143,7 @@ def batch_rows(
     """
     # pandas exports its row labels as columns of this name; they are not data.
     indices = [index for index, column in enumerate(schema.names) if not column.startswith("__index_level_")]
-    names = [schema.names[index] for index in indices]
+    names = named_columns(schema.names[index] for index in indices)
     roles = column_roles(tuple(names), options)
     if missing := options.first_missing_column(names):
         raise missing_column(name, missing, names)
@@ -151,8 +153,9 @@ def batch_rows(
             hint=f"Its columns are: {', '.join(names)}. Say which one it is: --url-column NAME",
         )
     if len(set(names)) < len(names):
-        raise ManifestError(f"{name}: two columns share a name", hint="Rename one of the two.")
-    types.update({column: _type_name(schema.field(column).type) for column in roles.extra})
+        raise duplicate_columns(name)
+    kind_of = dict(zip(names, (schema.field(index).type for index in indices), strict=True))
+    types.update({column: _type_name(kind_of[column]) for column in roles.extra})
     for batch in batches:
         for start in range(0, batch.num_rows, _BATCH_ROWS):
             columns = [
@@ -161,6 +164,11 @@ def batch_rows(
             ]
             for cells in zip(*columns, strict=True):
                 yield RawRow(dict(zip(names, cells, strict=True)))
+
+
+def duplicate_columns(name: str) -> ManifestError:
+    """Return the error for a table with two columns of the same name; `name` is the manifest's name for messages."""
+    return ManifestError(f"{name}: two columns share a name", hint="Rename one of the two.")
 
 
 def _type_name(arrow_type: pa.DataType) -> str:
