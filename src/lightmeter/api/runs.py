@@ -47,8 +47,8 @@ async def plan(source: ManifestSource, *, progress: bool | None = None, **option
     """Read a manifest, check its rows, and estimate what a run costs. Spends nothing.
 
     Args:
-        source: A path or `s3://` URI of a manifest; a folder or a glob of media or Parquet files; a DataFrame, a Series
-            or a list of URLs, `Path`s or dicts.
+        source: A path or `s3://` URI of a manifest; a folder or a glob of media or Parquet files; a DataFrame; a Series,
+            a list or another iterable of URLs, `Path`s or dicts.
         progress: Whether to show the progress; None shows it in a Jupyter notebook and on a terminal.
         options: The options of the run: see `lightmeter.option_arguments.PlanOptions`. With `executor="dask"` or "ray",
             workers of a cluster check and screen the rows: see `ScaleOutOptions` there.
