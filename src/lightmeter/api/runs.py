@@ -10,14 +10,8 @@ from pathlib import Path
 from typing import Literal, Unpack, overload
 
 from lightmeter.api.progress_display import last_step
-from lightmeter.api.run_result import Run, RunSummary, Tables, summarize
-from lightmeter.api.run_steps import (
-    StartArguments,
-    merged_options,
-    prepare_new_run,
-    settle_former_run,
-    stream_folder,
-)
+from lightmeter.api.run_result import Run, RunSummary, Tables, output_folder, summarize
+from lightmeter.api.run_steps import StartArguments, merged_options, prepare_new_run, settle_former_run, stream_folder
 from lightmeter.api.screen_shards import stream_screen_shards
 from lightmeter.api.screening import Screen, make_screen, screen_folder
 from lightmeter.api.streaming_run import continue_streaming_run, stream_manifest
@@ -47,8 +41,8 @@ async def plan(source: ManifestSource, *, progress: bool | None = None, **option
     """Read a manifest, check its rows, and estimate what a run costs. Spends nothing.
 
     Args:
-        source: A path or `s3://` URI of a manifest; a folder or a glob of media or Parquet files; a DataFrame; a Series,
-            a list or another iterable of URLs, `Path`s or dicts.
+        source: A path or `s3://` URI of a manifest; a folder or a glob of media or Parquet files; a DataFrame; a list,
+            a Series or another iterable of URLs, `Path`s or dicts.
         progress: Whether to show the progress; None shows it in a Jupyter notebook and on a terminal.
         options: The options of the run: see `lightmeter.option_arguments.PlanOptions`. With `executor="dask"` or "ray",
             workers of a cluster check and screen the rows: see `ScaleOutOptions` there.
@@ -201,7 +195,7 @@ async def run(
         if isinstance(plan, Plan):
             raise UsageError("A plan has been read to its end, so stream=True has no use: pass the manifest instead.")
         arguments = StartArguments(accept_journal=accept_journal, consent=consent)
-        steps = stream_manifest(plan, Path(out), make_options(**options), arguments, None, read_settings())
+        steps = stream_manifest(plan, output_folder(out), make_options(**options), arguments, None, read_settings())
         return await last_step(steps, show=progress)
     if not isinstance(plan, Plan) or options:
         raise UsageError(
@@ -236,7 +230,8 @@ async def prepare_run(
         AccessDenied: the service does not accept the key; checked before the first row is read.
         Unreachable: the service does not answer; checked before the first row is read.
     """
-    folder, new_options, source = Path(out), make_options(**options), await asyncio.to_thread(rereadable, source)
+    folder, new_options = output_folder(out), make_options(**options)
+    source = await asyncio.to_thread(rereadable, source)
     header = await asyncio.to_thread(find_run_of_manifest, folder, source, new_options)
     settings = settings or read_settings()
     if header is None or header.planning_open:
@@ -269,7 +264,7 @@ async def prepare_run_from_plan(
         Unreachable: the service does not answer.
     """
     settings = settings or read_settings()
-    folder, plan = Path(out), await asyncio.to_thread(load_plan, path, settings)
+    folder, plan = output_folder(out), await asyncio.to_thread(load_plan, path, settings)
     if not consent:
         plan.must_not_need_consent()
     if find_run_of_plan(folder, plan) is None:
@@ -320,7 +315,7 @@ def open(folder: Path | str) -> Run | Tables:  # noqa: A001 (likewise)
     Raises:
         JournalError: the folder holds no run. Not raised for a URI.
     """
-    return Tables(folder) if isinstance(folder, str) and is_uri(folder) else Run(Path(folder))
+    return Tables(folder) if isinstance(folder, str) and is_uri(folder) else Run(output_folder(folder))
 
 
 async def stream_run(
@@ -349,7 +344,7 @@ async def stream_run(
     settings = settings or read_settings()
     if not consent:
         plan.must_not_need_consent()
-    folder = Path(out)
+    folder = output_folder(out)
     if plan.base_url is not None and plan.balance is None and find_run_of_plan(folder, plan) is None:
         plan = await refresh_service_info(plan)
     async with aclosing(settle_former_run(plan, folder, stop, settings, accept_journal=accept_journal)) as settling:
@@ -384,7 +379,7 @@ async def stream_resume(
         accept_journal: Whether to continue a journal that is a copy or a restored backup.
         changes: Options to change, such as `budget`.
     """
-    folder = Path(out)
+    folder = output_folder(out)
     header = read_run_header(folder)
     options = header.options
     if changes:
