@@ -7,8 +7,10 @@ import re
 import pytest
 from click.testing import CliRunner
 
+import lightmeter as lm
 from lightmeter.api import run_result
 from lightmeter.cli.commands.status import status_command
+from lightmeter.errors import UsageError
 from lightmeter.journal.balance_proofs import SubmissionResolution, apply_resolutions, record_balance
 from lightmeter.journal.commands.plan_rows import PlannedRow, add_rows
 from lightmeter.journal.commands.submissions import acknowledge, hold_and_send, mark_uncertain, put_meta
@@ -167,3 +169,17 @@ def test_rows_that_are_added_between_two_queries_are_no_damage(run_with_requests
     monkeypatch.setattr(run_result, "count_by_status", count_after_a_change)
     summary = run_result.summarize(folder)
     assert summary.rows == sum(summary.counts.values()) == 4
+
+
+@pytest.mark.parametrize("out", ["", None, 7])
+def test_what_is_no_folder_is_an_error(tmp_path, monkeypatch, out):
+    """An empty text does not mean the current folder, and an object that is no path is one error, before any work."""
+    monkeypatch.chdir(tmp_path)
+    for call in (
+        lambda: lm.open(out),
+        lambda: lm.sync(lm.resume(out)),
+        lambda: lm.sync(lm.run(["https://example.com/a.jpg"], out, stream=True, budget=1)),
+    ):
+        with pytest.raises(UsageError, match="is no output folder"):
+            call()
+    assert list(tmp_path.iterdir()) == []

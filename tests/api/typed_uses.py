@@ -9,12 +9,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import reveal_type
 
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+
 import lightmeter as lm
 
 
 async def right() -> None:
     planning = lm.plan("manifest.csv", features=["tags", "colors"], budget=500, batch_size="auto")
     reveal_type(planning)  # reveals: Coroutine[Any, Any, lightmeter.planning.plan.Plan]
+    urls = ["https://example.com/a.jpg"]
+    await lm.plan([*urls, Path("b.jpg"), {"url": "c", "shelf": 3}])
+    await lm.plan(url for url in urls)
+    await lm.plan(set(urls))
+    await lm.plan(pd.Series(urls))
+    await lm.plan(pd.DataFrame({"url": urls}))
+    await lm.plan(pl.Series(urls))
+    await lm.plan(pl.DataFrame({"url": urls}))
+    await lm.plan(pa.table({"url": pa.array(urls)}))
     report = await lm.check("manifest.csv", "out/", max_frames=5, reuse=False)
     reveal_type(report)  # reveals: lightmeter.api.check.CheckReport
     plan = await planning
@@ -40,6 +53,9 @@ async def right() -> None:
 
 async def wrong() -> None:
     await lm.plan()  # error: call-arg
+    await lm.plan(7)  # error: arg-type
+    await lm.plan([7])  # error: list-item
+    await lm.plan(b"manifest.csv")  # error: arg-type
     await lm.plan("manifest.csv", feature=["tags"])  # error: call-arg
     await lm.plan("manifest.csv", budget="500")  # error: arg-type
     await lm.plan("manifest.csv", upload="sometimes")  # error: arg-type

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from base64 import b64decode
 
@@ -173,11 +174,12 @@ async def test_files_travel_as_base64(serving, tmp_path):
 
 
 async def test_large_uploads_arrive(serving):
-    """A file of several megabytes arrives unchanged."""
+    """A file of several megabytes arrives unchanged, whatever type of bytes it is."""
     content = bytes(range(256)) * 8_000
-    async with serving(answering(http(200, DONE))) as received, Client(received.base_url, "key") as client:
-        await client.analyze(files=[content], backends=["x"])
-    assert b64decode(body_of(received.requests[0])["file"]) == content
+    async with serving(answering(*[http(200, DONE)] * 3)) as received, Client(received.base_url, "key") as client:
+        for same in ([content], bytearray(content), memoryview(content)):
+            await client.analyze(files=same, backends=["x"])
+    assert [b64decode(body_of(request)["file"]) == content for request in received.requests] == [True] * 3
 
 
 async def test_invalid_requests_are_not_sent(serving, tmp_path):
@@ -191,6 +193,10 @@ async def test_invalid_requests_are_not_sent(serving, tmp_path):
             (MediaTooLarge, {"files": [large]}),
             (MediaTooLarge, {"files": [bytes(MAX_FILE_BYTES + 1)]}),
             (UsageError, {"files": [tmp_path / "none.jpg"]}),
+            (UsageError, {"files": io.BytesIO(b"a\nb\n")}),
+            (UsageError, {"files": [io.BytesIO(b"a\nb\n")]}),
+            (UsageError, {"files": 7}),
+            (UsageError, {"files": [7]}),
             (UsageError, {"urls": URLS, "tag_score": 2}),
             (UsageError, {"urls": ["http://h/\ud800.jpg"]}),
             (UsageError, {"urls": URLS, "max_frame": 1}),

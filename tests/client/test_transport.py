@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from lightmeter.client.base_url import normalize_base_url
 from lightmeter.client.transport import Timeouts, Transport
-from lightmeter.errors import OutcomeUnknown, SettingsError, Unreachable
+from lightmeter.errors import OutcomeUnknown, SettingsError, Unreachable, UsageError
 
 from .conftest import answering, http, read_request
 
@@ -256,9 +256,10 @@ def test_a_transport_needs_a_connection():
 
 
 async def test_a_closed_transport_raises():
-    """Using a transport outside `async with` raises `RuntimeError`."""
-    with pytest.raises(RuntimeError, match="async with"):
+    """Using a transport outside `async with` raises `UsageError`, whose hint shows the block."""
+    with pytest.raises(UsageError, match="not open") as raised:
         await Transport("http://127.0.0.1:1").send("GET", "/api/credits")
+    assert "async with" in raised.value.hint
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ async def test_a_failing_change_does_not_undo_others(tmp_path):
 
 def test_a_second_writer_is_refused(tmp_path):
     """One process writes to a folder at a time; the error's hint names a command."""
-    with Journal(tmp_path), pytest.raises(JournalLocked, match="Another process") as caught:
+    with Journal(tmp_path), pytest.raises(JournalLocked, match="Another process, or this one") as caught:
         Journal(tmp_path)
     assert "status" in caught.value.hint
     Journal(tmp_path).close()  # and once it is closed the folder is free again

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 
@@ -40,7 +41,7 @@ def manifest(folder, form, rows):
         case "list":
             return rows
         case "generator":
-            return rereadable(iter(rows))
+            return asyncio.run(rereadable(iter(rows)))
     return path
 
 

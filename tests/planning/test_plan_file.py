@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import gzip
 import json
+import pickle
 
 import pytest
 from hypothesis import given
@@ -50,6 +51,13 @@ def many(tmp_path):
 def rows_of(plan):
     with open_read_only(plan.folder) as db:
         return list(planned_rows(db))
+
+
+async def test_a_plan_is_not_pickled(manifest):
+    """The rows of a plan are in a folder that is removed with the process, so that a pickled copy would have none."""
+    with pytest.raises(UsageError, match="cannot be pickled") as raised:
+        pickle.dumps(await lm.plan(manifest, **OPTIONS))
+    assert "plan.save" in raised.value.hint
 
 
 async def test_a_loaded_plan_equals_the_saved_plan(manifest, tmp_path):

@@ -65,6 +65,20 @@ def test_of_very_many_columns_the_first_are_filters(tmp_path, monkeypatch):
     view.close_view()
 
 
+def test_columns_of_the_names_that_queries_add_are_ordinary(tmp_path):
+    """Columns of the manifest named as what the gallery's queries add are shown, kept, filters and orders."""
+    rows = [{"id": n, "url": f"http://x.example/{n}.jpg", "lm_position": 9 - int(n), "lm_key": n} for n in "123"]
+    run = lm.sync(lm.run(lm.sync(lm.plan(rows, features=["tags"], precheck=False, budget=0)), out=tmp_path / "out"))
+    view = ExplorerView(run)
+    assert visible_items(view) == ["1", "2", "3"]
+    assert visible_items(view, sort={"by": "column:lm_position_manifest"}) == ["3", "2", "1"]
+    assert visible_items(view, sort={"by": "severity"}) == ["1", "2", "3"]
+    assert visible_items(view, filters={"values": {"lm_position_manifest": ["8"], "lm_key": ["1"]}}) == ["1"]
+    assert view.rows().schema.names == run.table("assets").schema.names
+    assert view.rows().column("lm_position_manifest").to_pylist() == [8]
+    view.close_view()
+
+
 def test_filters_combine(explorer):
     """Values of one facet are alternatives, facets combine; an empty dict shows all items again."""
     assert visible_items(explorer, filters={"tags": ["cat"]}) == ["chelsea", "again"]

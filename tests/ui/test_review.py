@@ -41,11 +41,11 @@ QUEUE = ["chelsea", "coffee", "samoyed"]
 """The items that a back end rates at least .5, in the order of their highest severity."""
 
 
-def copy_of(run, folder: Path) -> Path:
-    """Copy a run to a folder, with the ratings of `SEVERITIES` in place of its own."""
+def copy_of(run, folder: Path, suffix: str = "") -> Path:
+    """Copy a run to a folder, with the ratings of `SEVERITIES`, whose sources get a suffix, in place of its own."""
     shutil.copytree(run.folder, folder)
     rows = [
-        {"item_id": item, "url": item, "run_id": "r", "label": "nsfw", "severity": severity, "source": source}
+        {"item_id": item, "url": item, "run_id": "r", "label": "nsfw", "severity": severity, "source": source + suffix}
         for item, by_source in SEVERITIES.items()
         for source, severity in by_source.items()
     ]
@@ -362,3 +362,18 @@ def test_agreement_is_shown_on_the_page(out, serve_views, page):
     page.get_by_text("Which back end can be dropped?").click()
     expect(page.get_by_role("row", name="nsfw green red 3")).to_be_visible(timeout=30_000)
     expect(page.get_by_role("row", name="palette colors")).to_be_visible()
+
+
+@pytest.mark.parametrize("width_px", [320, 1200])
+def test_a_long_name_of_a_back_end_fits_the_page(run, tmp_path, serve_views, page, width_px):
+    """The name of a back end covers no score of it, and no width of the page needs to be scrolled sideways."""
+    folder = copy_of(run, tmp_path / "out", "-of-a-model-with-a-very-long-name" * 3)
+    page.set_viewport_size({"width": width_px, "height": 900})
+    page.goto(serve_views({"review": WebView("Review", lambda: ReviewView(folder))}))
+    gauges = page.locator(".lm-ratings .lm-gauge")
+    expect(gauges).to_have_count(2, timeout=30_000)
+    for gauge in gauges.all():
+        name, scale = gauge.locator(".lm-source"), gauge.locator(".lm-scale")
+        assert name.evaluate("e => e.scrollWidth <= e.clientWidth")
+        assert name.evaluate("e => e.getBoundingClientRect().right") <= scale.bounding_box()["x"]
+    assert page.evaluate("document.documentElement.scrollWidth") == width_px

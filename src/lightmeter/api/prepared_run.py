@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Unpack
 
 from lightmeter.api.progress_display import last_step
-from lightmeter.api.run_result import RunSummary, summarize
+from lightmeter.api.run_result import RunSummary, output_folder, summarize
 from lightmeter.api.run_steps import merged_options, prepare_new_run
 from lightmeter.api.runs import stream_screened_plan
 from lightmeter.journal.header import RunHeader
@@ -65,7 +65,7 @@ async def prepare_run(
         AccessDenied: the service does not accept the key; checked before the first row is read.
         Unreachable: the service does not answer; checked before the first row is read.
     """
-    folder, new_options, source = Path(out), make_options(**options), await rereadable(source)
+    folder, new_options, source = output_folder(out), make_options(**options), await rereadable(source)
     header = await asyncio.to_thread(find_run_of_manifest, folder, source, new_options)
     settings = settings or read_settings()
     if header is None or header.planning_open:
@@ -99,7 +99,7 @@ async def prepare_run_from_plan(
         Unreachable: the service does not answer.
     """
     settings = settings or read_settings()
-    folder, plan = Path(out), await asyncio.to_thread(load_plan, path, settings)
+    folder, plan = output_folder(out), await asyncio.to_thread(load_plan, path, settings)
     if not consent:
         plan.must_not_need_consent()
     if find_run_of_plan(folder, plan) is None:

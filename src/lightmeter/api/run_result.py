@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +98,17 @@ class RunSummary:
             return 3
         left = sum(self.counts[status] for status in ("failed", "in_doubt", "pending"))
         return 1 if left or not self.planning_finished else 0
+
+
+def output_folder(out: Path | str) -> Path:
+    """Return the path of an output folder.
+
+    Raises:
+        UsageError: `out` is empty, which would mean the current folder, or is no path.
+    """
+    if out == "" or not isinstance(out, str | PathLike):
+        raise UsageError(f"{out!r} is no output folder.", hint='Give its path, such as "out/run"; "." is this folder.')
+    return Path(out)
 
 
 def summarize(out: Path) -> RunSummary:

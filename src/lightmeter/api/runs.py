@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, Unpack, overload
 
 from lightmeter.api.progress_display import last_step
-from lightmeter.api.run_result import Run, Tables
+from lightmeter.api.run_result import Run, Tables, output_folder
 from lightmeter.api.run_steps import (
     StartArguments,
     merged_options,
@@ -45,8 +45,8 @@ async def plan(source: ManifestSource, *, progress: bool | None = None, **option
     """Read a manifest, check its rows, and estimate what a run costs. Spends nothing.
 
     Args:
-        source: A path or `s3://` URI of a manifest; a folder or a glob of media or Parquet files; a DataFrame, a Series
-            or a list of URLs, `Path`s or dicts.
+        source: A path or `s3://` URI of a manifest; a folder or a glob of media or Parquet files; a DataFrame; a list,
+            a Series or another iterable of URLs, `Path`s or dicts.
         progress: Whether to show the progress; None shows it in a Jupyter notebook and on a terminal.
         options: The options of the run: see `lightmeter.option_arguments.PlanOptions`. With `executor="dask"` or "ray",
             workers of a cluster check and screen the rows: see `ScaleOutOptions` there.
@@ -199,7 +199,7 @@ async def run(
         if isinstance(plan, Plan):
             raise UsageError("A plan has been read to its end, so stream=True has no use: pass the manifest instead.")
         arguments = StartArguments(accept_journal=accept_journal, consent=consent)
-        steps = stream_manifest(plan, Path(out), make_options(**options), arguments, None, read_settings())
+        steps = stream_manifest(plan, output_folder(out), make_options(**options), arguments, None, read_settings())
         return await last_step(steps, show=progress)
     if not isinstance(plan, Plan) or options:
         raise UsageError(
@@ -249,7 +249,7 @@ def open(folder: Path | str) -> Run | Tables:  # noqa: A001 (likewise)
     Raises:
         JournalError: the folder holds no run. Not raised for a URI.
     """
-    return Tables(folder) if isinstance(folder, str) and is_uri(folder) else Run(Path(folder))
+    return Tables(folder) if isinstance(folder, str) and is_uri(folder) else Run(output_folder(folder))
 
 
 async def stream_run(
@@ -278,7 +278,7 @@ async def stream_run(
     settings = settings or read_settings()
     if not consent:
         plan.must_not_need_consent()
-    folder = Path(out)
+    folder = output_folder(out)
     if plan.base_url is not None and plan.balance is None and find_run_of_plan(folder, plan) is None:
         plan = await refresh_service_info(plan)
     async with aclosing(settle_former_run(plan, folder, stop, settings, accept_journal=accept_journal)) as settling:
@@ -315,7 +315,7 @@ async def stream_resume(  # noqa: PLR0913 (each is an argument of a command)
         run_id: Id of the run to continue; None means the run that the folder holds.
         changes: Options to change, such as `budget`.
     """
-    folder = Path(out)
+    folder = output_folder(out)
     header = read_run_header(folder)
     must_be_run(folder, header, run_id)
     options = header.options

@@ -328,8 +328,19 @@ def _check_options(timeout_s: float, options: Collection[str]) -> None:
 
 
 def _as_list(values: Any) -> list[Any]:
-    """Return one or more values as a list; a text, bytes or a path is one value."""
-    return [values] if isinstance(values, str | bytes | PathLike) else list(values)
+    """Return one or more values as a list; a text, bytes or a path is one value.
+
+    Raises:
+        UsageError: the value is no list, or is an open file, which would be a list of its lines.
+    """
+    if isinstance(values, str | bytes | bytearray | memoryview | PathLike):
+        return [values]
+    if hasattr(values, "read") or not isinstance(values, Iterable):
+        raise UsageError(
+            f"An object of type {type(values).__name__} can be neither a value nor a list here.",
+            hint="Give the path of a file, or its content: files=Path('cat.jpg') or files=file.read().",
+        )
+    return list(values)
 
 
 def _request(fields: dict[str, object]) -> AnalyzeRequest:

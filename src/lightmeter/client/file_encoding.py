@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from base64 import b64encode
 from collections.abc import Iterable
+from os import PathLike
 from pathlib import Path
 
 from lightmeter.errors import MediaTooLarge, UsageError
@@ -18,15 +19,20 @@ async def encode_files(files: Iterable[bytes | str | Path]) -> tuple[list[str], 
 
     Raises:
         MediaTooLarge: a file exceeds the service's limit on its size; a local file is checked before it is read.
-        UsageError: a file cannot be read.
+        UsageError: a file cannot be read, or is neither bytes nor a path.
     """
     encoded = [await asyncio.to_thread(_encode, file, position) for position, file in enumerate(files)]
     return [content for _, content in encoded], [name for name, _ in encoded]
 
 
 def _encode(file: bytes | str | Path, position: int) -> tuple[str, str]:
-    if isinstance(file, bytes):
-        name, content = f"file-{position}", file
+    if isinstance(file, bytes | bytearray | memoryview):
+        name, content = f"file-{position}", bytes(file)
+    elif not isinstance(file, str | PathLike):
+        raise UsageError(
+            f"The file at index {position} is of type {type(file).__name__}, neither bytes nor a path.",
+            hint="Of an open file, give what its method `read` returns, as bytes.",
+        )
     else:
         path = Path(file)
         name = path.name

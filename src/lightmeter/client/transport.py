@@ -213,15 +213,15 @@ class Transport:
             headers: Headers in addition to the default ones.
 
         Raises:
-            UsageError: the path or a header holds a character that is not allowed there; nothing was sent.
+            UsageError: the path or a header holds a character that is not allowed there, or the method was called
+                outside `async with`; nothing was sent.
             Unreachable: no connection was made, so nothing was sent.
             OutcomeUnknown: no complete answer came: the connection was lost, or the answer was too slow, too long or
                 malformed.
-            RuntimeError: the method was called outside `async with`, which is a bug of the caller.
         """
         session = self._session
         if session is None:
-            raise RuntimeError("The transport is not open: use `async with`.")
+            raise UsageError("The client is not open.", hint="Use it in a block: async with Client(…) as client.")
         for text in (path, *(headers or {}).values()):
             if not (text.isascii() and text.isprintable()):  # a line break, for example, would add headers
                 raise UsageError("The request holds a character that no address and no header may have.")

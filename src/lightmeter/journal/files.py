@@ -117,7 +117,7 @@ def run_lock(folder: Path) -> closing[sqlite.Connection]:
     The lock is released also when the process is killed.
 
     Raises:
-        JournalLocked: another process has the lock.
+        JournalLocked: another process, or another run in this process, has the lock.
         JournalError: the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -125,7 +125,7 @@ def run_lock(folder: Path) -> closing[sqlite.Connection]:
         return closing(sqlite.hold_exclusive_lock(folder / LOCK_NAME))
     except sqlite.BusyError:
         hint = "Wait for it, or look at it: lightmeter status DIR"
-        raise JournalLocked(f"Another process is running {folder}.", hint=hint) from None
+        raise JournalLocked(f"Another process, or this one, is running {folder}.", hint=hint) from None
     except sqlite.Error as error:
         raise cannot_write(folder, error) from error
 

@@ -16,7 +16,7 @@ from pyarrow import types as kinds
 from lightmeter.errors import ManifestError
 from lightmeter.manifest.folders import FileSet
 from lightmeter.manifest.item import JSON
-from lightmeter.manifest.row_parser import RawRow, ReadOptions, column_roles, missing_column
+from lightmeter.manifest.row_parser import RawRow, ReadOptions, column_roles, missing_column, named_columns
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -29,7 +29,7 @@ _TYPE_RULES: Final[tuple[tuple[Callable[[Any], bool], str, Any], ...]] = (
     (kinds.is_uint64, "uint64", None),
     (kinds.is_integer, "int64", None),
     (kinds.is_floating, "double", pa.float64()),
-    (kinds.is_date, "date", pa.date32()),
+    (kinds.is_date, "date", None),
     (kinds.is_nested, "json", None),
 )
 
@@ -114,11 +114,13 @@ def _dataset(files: FileSet, names: list[str], schema: pa.Schema) -> ds.Dataset:
 def open_stream(source: Any) -> pa.RecordBatchReader | None:
     """Return an Arrow reader of `source`, a DataFrame or other table; None if Arrow cannot pass it on.
 
-    That is so if a column has Python values of mixed types, or is nested in more than 64 levels.
+    That is so if a column has Python values of mixed types, is nested in more than 64 levels, or has a name twice.
     """
+    if "Object" in map(str, getattr(source, "dtypes", ())):
+        return None  # Polars passes on the addresses of such Python values
     try:
         return pa.RecordBatchReader.from_stream(source)
-    except (pa.ArrowException, TypeError, OverflowError):
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
         return None
 
 
@@ -141,7 +143,7 @@ def batch_rows(
     """
     # pandas exports its row labels as columns of this name; they are not data.
     indices = [index for index, column in enumerate(schema.names) if not column.startswith("__index_level_")]
-    names = [schema.names[index] for index in indices]
+    names = named_columns(schema.names[index] for index in indices)
     roles = column_roles(tuple(names), options)
     if missing := options.first_missing_column(names):
         raise missing_column(name, missing, names)
@@ -151,8 +153,9 @@ def batch_rows(
             hint=f"Its columns are: {', '.join(names)}. Say which one it is: --url-column NAME",
         )
     if len(set(names)) < len(names):
-        raise ManifestError(f"{name}: two columns share a name", hint="Rename one of the two.")
-    types.update({column: _type_name(schema.field(column).type) for column in roles.extra})
+        raise duplicate_columns(name)
+    kind_of = dict(zip(names, (schema.field(index).type for index in indices), strict=True))
+    types.update({column: _type_name(kind_of[column]) for column in roles.extra})
     for batch in batches:
         for start in range(0, batch.num_rows, _BATCH_ROWS):
             columns = [
@@ -161,6 +164,11 @@ def batch_rows(
             ]
             for cells in zip(*columns, strict=True):
                 yield RawRow(dict(zip(names, cells, strict=True)))
+
+
+def duplicate_columns(name: str) -> ManifestError:
+    """Return the error for a table with two columns of the same name; `name` is the manifest's name for messages."""
+    return ManifestError(f"{name}: two columns share a name", hint="Rename one of the two.")
 
 
 def _type_name(arrow_type: pa.DataType) -> str:
@@ -189,16 +197,26 @@ def _read_column(values: Any, column: str, name: str) -> list[JSON]:
 def _json_column(column: Any) -> list[JSON]:
     """Return the values of an Arrow column as JSON values: dates and times in ISO 8601, bytes in base64."""
     if kinds.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+        column = _with_texts(column.dictionary).take(column.indices)
+    column = _with_texts(column)
     if kinds.is_timestamp(column.type):
-        # Python and our tables hold microseconds; finer digits are dropped.
-        column = column.cast(pa.timestamp("us", "UTC" if column.type.tz else None), safe=False)
+        # Python and our tables hold microseconds; finer digits are dropped. Coarser units can overflow.
+        moments: Any = pa.timestamp("us", "UTC" if column.type.tz else None)
+        column = column.cast(moments, safe=column.type.unit != "ns")
         return [None if moment is None else moment.isoformat() for moment in column.to_pylist()]
     target = next((target for fits, _, target in _TYPE_RULES if target and fits(column.type)), None)
     values: list[Any] = (column if target is None else column.cast(target, safe=False)).to_pylist()
     if kinds.is_boolean(column.type) or kinds.is_integer(column.type) or kinds.is_floating(column.type):
         return values
     return [value if value is None or isinstance(value, str) else _json_value(value) for value in values]
+
+
+def _with_texts(values: Any) -> Any:
+    """Return an Arrow array, as texts if it has periods or intervals of pandas, or views of texts (Polars)."""
+    if getattr(values.type, "extension_name", "").startswith("pandas."):  # their numbers say too little
+        pairs = zip(values.to_pandas(), values.is_valid().to_pylist(), strict=True)
+        return pa.array([str(value) if is_valid else None for value, is_valid in pairs], pa.string())
+    return values.cast(pa.large_string()) if kinds.is_string_view(values.type) else values  # views have no `take`
 
 
 def _json_value(value: Any) -> JSON:

@@ -8,6 +8,7 @@ from datetime import date
 from os import PathLike, fspath
 from typing import Any
 
+from lightmeter.errors import ManifestError
 from lightmeter.manifest.item import JSON
 from lightmeter.manifest.row_parser import RawRow, storable_row
 
@@ -26,12 +27,13 @@ def sequence_rows(source: Iterable[Any]) -> Iterator[RawRow]:
         elif isinstance(entry, PathLike):
             yield RawRow({"path": _text(fspath(entry))})
         elif isinstance(entry, Mapping):
-            yield _row_of(entry)
+            yield plain_cells(entry)
         else:
             yield RawRow({}, f"it is of type {type(entry).__name__}, not a URL, a path or a mapping")
 
 
-def _row_of(cells: Mapping[Any, Any]) -> RawRow:
+def plain_cells(cells: Mapping[Any, Any]) -> RawRow:
+    """Return the row with these cells, converted to JSON; its `problem` says if one is nested too deeply."""
     try:
         return storable_row({_text(name): _plain_value(value) for name, value in cells.items()})
     except RecursionError:
@@ -39,7 +41,20 @@ def _row_of(cells: Mapping[Any, Any]) -> RawRow:
 
 
 def column_values(source: Any) -> Iterable[Any] | None:
-    """Return the values of a pandas or Polars Series or an Arrow array; None for any other object."""
+    """Return the values of a pandas or Polars Series or an Arrow array; None for any other object.
+
+    Raises:
+        ManifestError: the object is a dict, or has no rows, such as a lazy frame.
+    """
+    if isinstance(source, Mapping):
+        raise ManifestError(
+            "A dict is no manifest.", hint="Give a list of dicts, one a row; `pandas.DataFrame(columns)` reads columns."
+        )
+    if not isinstance(source, Iterable) and not hasattr(source, "__arrow_c_stream__"):
+        raise ManifestError(
+            f"An object of type {type(source).__name__} has no rows to read.",
+            hint="Give a path, a URI, a list or a DataFrame; the method `collect` of a lazy frame returns one.",
+        )
     if hasattr(source, "columns") or hasattr(source, "schema"):  # a table
         return None
     listed = next((method for name in ("to_pylist", "to_list") if (method := getattr(source, name, None))), None)
@@ -65,7 +80,7 @@ def _plain_value(value: Any) -> JSON:
         case _ if not isinstance(value, str) and hasattr(value, "tolist"):  # numpy, without importing it
             plain = _plain_value(value.tolist())
         case _:
-            plain = _text(value)
+            plain = None if type(value).__name__ == "NAType" else _text(value)  # pandas.NA, without importing pandas
     return plain
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from hashlib import sha256
@@ -74,11 +74,11 @@ def digest_of(source: ManifestSource, options: ReadOptions = _DEFAULTS) -> str:
     return reader.sha256
 
 
-ManifestSource: TypeAlias = "str | PathLike[str] | Sequence[str | PathLike[str] | Mapping[str, Any]] | ArrowStream"
+ManifestSource: TypeAlias = "str | PathLike[str] | Iterable[str | PathLike[str] | Mapping[str, Any]] | ArrowStream"
 """What a manifest may be given as.
 
-A text or path names a file, folder, glob, URI or `-` (standard input). A list has URLs, `Path`s or dicts. A DataFrame
-or a Series is a table.
+A text or path names a file, folder, glob, URI or `-` (standard input). A list, another iterable such as a generator,
+or a Series has URLs, `Path`s or dicts. A DataFrame is a table.
 """
 
 
@@ -293,16 +293,19 @@ class ManifestReader:
     def _rows_of_source(self) -> Iterator[RawRow]:
         values = column_values(self._source)
         if values is not None or not isinstance(self._source, ArrowStream):
-            return self._typed_rows(sequence_rows(cast("Sequence[Any]", self._source) if values is None else values))
+            return self._typed_rows(sequence_rows(cast("Iterable[Any]", self._source) if values is None else values))
         from lightmeter.manifest.arrow_reader import batch_rows, open_stream  # noqa: PLC0415 (Arrow only where needed)
 
         stream = open_stream(self._source)
         if stream is not None:
             return batch_rows(stream, stream.schema, self.name, self._types, self._options)
-        # Arrow has no columns of mixed Python types, and passes on 64 levels of nesting; dicts may have both.
+        # Arrow has no columns of mixed Python types, and passes on 64 levels of nesting; Python values may have both.
         table = cast("Any", self._source)
-        rows = table.to_pylist() if hasattr(table, "to_pylist") else table.to_dict("records")
-        return self._typed_rows(sequence_rows(rows))
+        if hasattr(table, "to_pylist"):
+            return self._typed_rows(sequence_rows(table.to_pylist()))
+        from lightmeter.manifest.mixed_columns import mixed_frame_rows  # noqa: PLC0415 (pandas only where needed)
+
+        return mixed_frame_rows(table, self.name, self._types, self._options)
 
     def _typed_rows(self, rows: Iterator[RawRow]) -> Iterator[RawRow]:
         """Yield `rows` unchanged. Before each row, adapt the column types that `extra_types` returns to its values.

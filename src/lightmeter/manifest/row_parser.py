@@ -80,6 +80,11 @@ class ReadOptions:
         return next((wanted for wanted in self.named.values() if _same_name(wanted, available) is None), None)
 
 
+def named_columns(names: Iterable[str]) -> list[str]:
+    """Return the names of the columns of a table; a column without a name is named by its place: `column_3`."""
+    return [name if name.strip() else f"column_{place}" for place, name in enumerate(names, start=1)]
+
+
 def missing_column(where: str, wanted: str, names: Iterable[str]) -> ManifestError:
     """Return the error for a column that the user named but the manifest lacks.
 

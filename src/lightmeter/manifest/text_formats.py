@@ -18,7 +18,14 @@ from lightmeter.manifest.byte_sources import LineReader
 from lightmeter.manifest.canonical_url import is_url
 from lightmeter.manifest.csv_records import BrokenRecord, RecordReader, UnterminatedQuote, split_line
 from lightmeter.manifest.json_values import parse_json
-from lightmeter.manifest.row_parser import RawRow, ReadOptions, column_roles, missing_column, storable_row
+from lightmeter.manifest.row_parser import (
+    RawRow,
+    ReadOptions,
+    column_roles,
+    missing_column,
+    named_columns,
+    storable_row,
+)
 
 LineFormat: TypeAlias = Literal["csv", "tsv", "jsonl", "json", "text"]
 
@@ -194,7 +201,7 @@ def _header(records: RecordReader, lines: LineReader, options: ReadOptions) -> l
         raise lines.error(f"the header cannot be parsed: {error}") from None
     except UnterminatedQuote as error:
         raise _unclosed_quote_error(lines, error) from None
-    header = [name if name.strip() else f"column_{place}" for place, name in enumerate(names, start=1)]
+    header = named_columns(names)
     duplicates = [name for name, count in Counter(header).items() if count > 1]
     if duplicates:
         raise lines.error(f"the column {duplicates[0]!r} occurs twice", hint="Rename one of the two.")

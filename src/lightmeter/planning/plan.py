@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, NoReturn, Unpack
 
 from lightmeter.cache.reuse import reuse_answers
 from lightmeter.clock import Clock, SystemClock
@@ -307,6 +307,10 @@ class Plan:
 
     def _repr_html_(self) -> str:
         return plan_as_html(self)
+
+    def __reduce__(self) -> NoReturn:
+        hint = "Store it with plan.save(path), and read it with lightmeter.load_plan(path)."
+        raise UsageError("A plan cannot be pickled: its rows are in a temporary folder of this process.", hint=hint)
 
 
 def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: Settings, service: ServiceInfo) -> Plan:

@@ -31,6 +31,9 @@ ALL_TABLES: Final = (*JOURNAL_TABLES, REVIEWS)
 MANIFEST_COLUMN: Final = b"manifest_column"
 """Key of a column's original name in a field's metadata."""
 
+POSITION_COLUMN: Final = "lm_position"
+"""Name of a column that queries of the gallery add to `assets`; no column of a manifest has it there."""
+
 ARROW_TYPES: Final[Mapping[str, pa.DataType]] = MappingProxyType(
     {
         "string": pa.string(),
@@ -95,9 +98,9 @@ def manifest_columns(extra_types: Mapping[str, str]) -> dict[str, str]:
     """Return a mapping from manifest columns to their names in `assets`.
 
     The manifest columns are the keys of `extra_types`: those that lightmeter does not interpret. If `assets` already
-    has a column of that name, the name gets the suffix `_manifest`.
+    has a column of that name, or it is `POSITION_COLUMN`, the name gets the suffix `_manifest`.
     """
-    taken = {column.name for column in (*KEY_COLUMNS, *TABLE_COLUMNS["assets"])}
+    taken = {POSITION_COLUMN, *(column.name for column in (*KEY_COLUMNS, *TABLE_COLUMNS["assets"]))}
     new_names: dict[str, str] = {}
     for name in extra_types:
         column, number = name, 1

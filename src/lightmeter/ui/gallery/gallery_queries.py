@@ -13,6 +13,7 @@ from lightmeter.facts.columns import FACT_TABLES
 from lightmeter.html_fragments import is_hex_color
 from lightmeter.media.oklab import ENCODED_KNEE, LMS_TO_OKLAB, RGB_TO_LMS, srgb_to_oklab
 from lightmeter.tables.arrow.color_names import color_to_hex
+from lightmeter.tables.arrow.schema import POSITION_COLUMN
 
 MIN_CHROMA: Final = 0.05
 """A color with a lower Oklab chroma counts as grey, because it has hardly any hue."""
@@ -216,13 +217,13 @@ def _literals(texts: Iterable[str]) -> str:
 
 def _value_condition(column: str, values: tuple[str | None, ...]) -> str:
     texts = _literals(value for value in values if value is not None)
-    alternatives = [f"{quoted(column)}::VARCHAR IN ({texts})"] if texts else []
+    alternatives = [f"assets.{quoted(column)}::VARCHAR IN ({texts})"] if texts else []
     if None in values:
-        alternatives.append(f"{quoted(column)} IS NULL")
+        alternatives.append(f"assets.{quoted(column)} IS NULL")
     return f"({' OR '.join(alternatives)})"
 
 
-_BASE: Final = "(SELECT *, row_number() OVER () AS lm_position FROM assets) AS assets"
+_BASE: Final = f"(SELECT *, row_number() OVER () AS {POSITION_COLUMN} FROM assets) AS assets"  # noqa: S608 (a constant)
 
 
 def _source(filters: Filters, sort: Sort) -> str:
@@ -254,7 +255,7 @@ def _order(filters: Filters, sort: Sort) -> str:
     direction = "DESC" if sort.descending else "ASC"
     if sort.by == "position":
         return f"lm_position {direction}"
-    key = f"assets.{quoted(sort.by.removeprefix('column:'))}" if sort.by.startswith("column:") else "lm_key"
+    key = f"assets.{quoted(sort.by.removeprefix('column:'))}" if sort.by.startswith("column:") else "sort_keys.lm_key"
     return f"{key} {direction} NULLS LAST, lm_position"
 
 

@@ -92,16 +92,16 @@ class ReviewView(ItemViewModel):
             JournalError: The folder holds no run.
         """
         super().__init__()
+        self._review_lock = RLock()
+        self._is_export_due = False  # `close_view` reads it even if there is no run
         of = run if isinstance(run, Run) else Run(Path(run))
         self._folder, self._run_id = of.folder, of.header.run_id
         self.may_write = may_write
         self.user = _user_name()
-        self._review_lock = RLock()
         self._queue: ReviewQueue | None = None
         self._choice = Choice({})
         self._mark = ReviewMark()
         self._items: dict[str, GalleryItem] = {}
-        self._is_export_due = False
         self._loaded = items_loop().start(self._load_queue())
 
     def run_folder(self) -> Path:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 from aiohttp import WSCloseCode, WSMsgType, web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from lightmeter.ui.assets import module_source, static_text, style_source
 from lightmeter.ui.view_model import ViewModel, error_text
@@ -49,6 +50,10 @@ HEADERS: Final = {
 }
 
 _log: Final = logging.getLogger(__name__)
+
+_http_log: Final = logging.getLogger(f"{__name__}.http")
+_http_log.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
+"""Log of aiohttp without malformed requests, which are answered with status 400 and are no errors of this server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +269,9 @@ async def listen(server: WebServer, port: int) -> AsyncIterator[int]:
     Raises:
         OSError: The port is in use.
     """
-    runner = web.AppRunner(server.app(), access_log=None, shutdown_timeout=2.0, keepalive_timeout=KEEP_ALIVE_S)
+    runner = web.AppRunner(
+        server.app(), access_log=None, logger=_http_log, shutdown_timeout=2.0, keepalive_timeout=KEEP_ALIVE_S
+    )
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", port).start()
