@@ -54,14 +54,24 @@ def parts(out: Path) -> dict[str, int]:
 
 
 async def test_a_run_of_other_items_adds_parts_of_its_own(run_into):
-    """A second manifest with new items leaves the first run's parts as they are; a third run adds the next."""
+    """A second manifest with new items keeps the first run's facts as they are, and marks its rows; so does a third."""
     first = await run_into([("1", "a"), ("2", "b")])
     out = first.folder
     before = {table: Dataset(out).parts(table)[0].read_bytes() for table in TABLES}
+    assets = Dataset(out).read("assets")
     await run_into([("3", "c")])
     assert parts(out) == dict.fromkeys(TABLES, 2)
-    assert {table: Dataset(out).parts(table)[0].read_bytes() for table in TABLES} == before
+    after = {table: Dataset(out).parts(table)[0].read_bytes() for table in TABLES}
+    assert {table for table in TABLES if after[table] != before[table]} == {"assets"}
+    marked = Dataset(out).read("assets").slice(0, 2)
+    fields = [table.schema.remove_metadata() for table in (assets, marked)]
+    assert fields[0].equals(fields[1], check_metadata=True)
+    assert marked.drop_columns("reason").equals(assets.drop_columns("reason"))
+    assert sorted_rows(out, "assets", "item_id", "reason") == [("1", "gone"), ("2", "gone"), ("3", None)]
+    marked_once = Dataset(out).parts("assets")[0].stat().st_ino
     last = await run_into([("4", "d")])
+    assert Dataset(out).parts("assets")[0].stat().st_ino == marked_once
+    assert sorted_rows(out, "assets", "item_id", "reason") == [*((item, "gone") for item in "123"), ("4", None)]
     assert parts(out) == dict.fromkeys(TABLES, 3)
     assert sorted_rows(out, "assets", "item_id", "status") == [(item, "ok") for item in "1234"]
     assert sorted_rows(out, "tags", "item_id") == [(item,) for item in "1234"]
@@ -112,6 +122,7 @@ async def test_a_rebuild_gives_equal_tables(run_into):
     before = rows()
     written = export_tables(out, rewrite_all=True)
     assert rows() == before
+    assert sorted_rows(out, "assets", "item_id", "reason")[:2] == [("1", "gone"), ("2", "gone")]
     assert written == {table: len(before[table]) for table in TABLES}
     assert parts(out) == dict.fromkeys(TABLES, 1)
     assert export_tables(out) == written  # one part has both runs: the last is not told twice

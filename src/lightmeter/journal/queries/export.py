@@ -94,7 +94,7 @@ _OF_FRAMES: Final = f"""CASE WHEN i.kind = 'video' THEN (
 
 _ASSETS: Final = f"""
 SELECT i.item_id, i.url, i.status,
-       iif(:run < (SELECT max(run) FROM latest.changed) OR i.seq IN (SELECT seq FROM gone), 'gone', i.reason) AS reason,
+       iif(:run < (SELECT run FROM latest.newest) OR i.seq IN (SELECT seq FROM gone), 'gone', i.reason) AS reason,
        i.error, coalesce(i.kind, o.kind) AS kind,
        coalesce(i.name, o.name) AS name,
        coalesce(s.request_id, e.request_id) AS request_id, i.duplicate_of,

@@ -19,11 +19,10 @@ _SCHEMA: Final = """
 CREATE TABLE stated (item_id TEXT PRIMARY KEY, run INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE answered (item_id TEXT PRIMARY KEY, run INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE paid (item_id TEXT PRIMARY KEY, credits REAL NOT NULL) WITHOUT ROWID;
-CREATE TABLE changed (run INTEGER NOT NULL);
+CREATE TABLE newest (run INTEGER NOT NULL);
 """
 
 _ADD_RUN: Final = (
-    "INSERT INTO changed SELECT ? WHERE EXISTS (SELECT 1 FROM j.items JOIN stated USING (item_id))",
     "INSERT OR REPLACE INTO stated SELECT item_id, ? FROM j.items",
     f"""
 INSERT OR REPLACE INTO answered SELECT i.item_id, ? FROM j.items i LEFT JOIN j.items o ON o.item_id = i.duplicate_of
@@ -105,20 +104,22 @@ def add_credits(db: sqlite.Connection, run: str, target: str) -> None:
         db.execute(statement.format(run=run, target=target))
 
 
-def build_latest_runs(runs: list[Path], path: Path) -> None:
+def build_latest_runs(runs: list[Path], path: Path, newest: int) -> None:
     """Write a database that says, for each item, which run of a folder has its newest state and its newest answer.
 
     Runs are numbered from 0, oldest first. The tables are `stated` (item → latest run with the item), `answered` (item
-    → latest run with an answer about it), `paid` (item → credits that it cost in all runs) and `changed` (runs with
-    items that an older run also has).
+    → latest run with an answer about it), `paid` (item → credits that it cost in all runs) and `newest` (the newest run
+    of the folder; rows of other runs are no longer in the manifest).
 
     Args:
-        runs: Folders of the runs, oldest first.
+        runs: Folders of the runs, oldest first; empty if no item to be exported is in more than one run.
         path: File of the new database.
+        newest: Number of the newest run of the folder.
     """
     index = sqlite.connect(path)
     try:
         index.execute(_SCHEMA)
+        index.execute("INSERT INTO newest VALUES (?)", (newest,))
         for position, run in enumerate(runs):
             index.execute("ATTACH ? AS j", (str(journal_path(run)),))
             with index:
