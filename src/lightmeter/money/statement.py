@@ -128,7 +128,7 @@ class Statement:
             "balance_before": self.balance_before,
             "balance_after": self.balance_after,
             "balance_is_current": self.balance_is_current,
-            "unexplained": None if balances is None else balances.missing,
+            "unexplained": None if balances is None else balances.unexplained,
             "foreign_at_least": None if balances is None else balances.foreign_at_least,
             "added_at_least": None if balances is None else balances.added_at_least,
             "gaps": [{"credits": gap.missing, "candidates": list(gap.candidates)} for gap in gaps],
@@ -205,8 +205,9 @@ class Statement:
         if self.reconciliation is None:
             yield f"balance     {self.balance_before} before; not read since the last requests: resume reads it"
             return
-        difference = self.reconciliation.missing
-        result = f"{difference} unexplained" if difference else "nothing is unexplained"
+        unexplained, added = self.reconciliation.unexplained, -self.reconciliation.missing
+        result = f"{unexplained} unexplained" if unexplained else "nothing is unexplained"
+        result = f"{added} more than expected" if added > 0 else result
         yield f"balance     {self.balance_before} before, {self.balance_after} after: {result}"
         for gap in self.reconciliation.gaps:
             candidates = ", ".join(f"#{key}" for key in gap.candidates) or "no request of this run"
