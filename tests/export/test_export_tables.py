@@ -13,6 +13,7 @@ import lightmeter as lm
 from lightmeter.errors import TablesError
 from lightmeter.export.export_tables import export_tables
 from lightmeter.journal.queries.latest_runs import CREDIT_STEP, credit_share
+from lightmeter.money.statement import requests_frame
 from lightmeter.tables import TABLES, Dataset
 from tests.engine.hostile import Hostile, listening
 
@@ -127,6 +128,28 @@ async def test_a_rebuild_gives_equal_tables(run_into):
     assert parts(out) == dict.fromkeys(TABLES, 1)
     assert export_tables(out) == written  # one part has both runs: the last is not told twice
     assert rows() == before
+
+
+class Silent(Hostile):
+    """Answers without naming the charge or the balance."""
+
+    def answer(self, urls, names=None):
+        return {"all": super().answer(urls, names)["all"]}
+
+
+async def test_a_charge_that_no_answer_names_is_null(run_into):
+    """What was reserved for a request counts as paid at most, but no table shows it as the charge; later runs too."""
+    run = await run_into([("1", "a"), ("2", "b")], Silent(lambda *_: "answer"))
+    assert run.summary().paid >= 2
+    requests = run.summary().requests
+    assert run.summary().to_dict()["unreported_charges"] == run.statement().to_dict()["unreported_charges"] == requests
+    assert f"paid        at most {run.summary().paid} credits for" in str(run.statement())
+    assert sorted_rows(run.folder, "requests", "credits_paid") == [(None,)] * requests
+    assert requests_frame(run.folder)["credits_paid"].isna().all()
+    assert sorted_rows(run.folder, "assets", "item_id", "credits") == [("1", None), ("2", None)]
+    run = await run_into([("2", "b"), ("3", "c")])
+    assert sorted_rows(run.folder, "assets", "item_id", "credits") == [("1", None), ("2", None), ("3", 1.0)]
+    assert "unreported_charges" not in run.summary().to_dict()
 
 
 class Vectors(Hostile):

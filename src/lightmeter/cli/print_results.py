@@ -117,8 +117,9 @@ def show_summary(run: Run, *, err: bool = False) -> RunSummary:
     held = f", {summary.held} held" if summary.held else ""
     balance = "" if summary.balance_after is None else f"; balance {summary.balance_after}"
     balance += "" if summary.balance_is_current or not balance else " (read before the last requests)"
+    bound = "at most " if summary.unreported else ""  # answers name no charge
     console.print(
-        f"{summary.paid} credits paid{cap}{held}{balance}; {summary.requests} requests, {summary.seconds:.1f} s"
+        f"{bound}{summary.paid} credits paid{cap}{held}{balance}; {summary.requests} requests, {summary.seconds:.1f} s"
     )
     if summary.screen is not None:
         console.print(f"{summary.screen.outcome.sentence}. {summary.screen.sentence}", soft_wrap=True)
