@@ -17,7 +17,7 @@ from lightmeter.api.run_result import Run, RunSummary
 from lightmeter.journal.commands.alerts import undelivered_alerts
 from lightmeter.journal.header import read_run_header
 from lightmeter.planning.plan import Plan
-from lightmeter.planning.plan_text import ReasonCount
+from lightmeter.planning.plan_text import ReasonCount, no_usable_row
 from lightmeter.planning.price_sources import describe_own_prices
 from lightmeter.pricing.estimate import counted
 
@@ -56,6 +56,8 @@ def show_plan(plan: Plan, *, err: bool) -> None:
     _print_styled(console, "bold", plan.manifest, rows)
     cap = f", budget {plan.options.budget} (hard cap)" if plan.options.budget is not None else ""
     console.print(Text.assemble("credits: ", (str(plan.credits), "bold"), cap))
+    if (nothing_usable := no_usable_row(plan.reasons, plan.rows)) is not None:
+        _print_styled(console, "yellow", "warning:", f" {nothing_usable}", soft_wrap=True)
     for sentence in plan.affordability_sentences:
         console.print(sentence)
     if plan.service.note is not None:

@@ -11,10 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Final
 
 from lightmeter.errors import ManifestError
 from lightmeter.manifest.canonical_url import canonical_url
 from lightmeter.manifest.item import JSON, MEDIA_KINDS, Item, MediaKind, stable_id
+
+_LOCAL_FILES: Final = "; local files need a table with the column `path`, such as CSV with the header `path`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +184,7 @@ def _target(
         try:
             return text, None, canonical_url(text), None
         except ValueError as reason:
-            return text, None, text, f"not a URL: {reason}"
+            return text, None, text, f"not a URL: {reason}{'' if '://' in text else _LOCAL_FILES}"
     if isinstance(path, str) and (text := path.strip()):
         local, problem = _local_path(text, folder)
         return text, local, Path(text).as_posix(), problem
