@@ -43,6 +43,20 @@ def test_lenient_makes_an_unclosed_quote_one_bad_row(command, broken_csv, tmp_pa
     assert json.loads(saved.read_text())["manifest"]["rows_read"] == 300
 
 
+def test_a_manifest_of_bad_rows_alone_is_named_as_such(command, tmp_path):
+    """The plan and the end of the run say that no row can be analyzed; the reason says where local paths belong."""
+    listed = tmp_path / "list.txt"
+    listed.write_text("photos/a.jpg\nphotos/b.jpg\n")
+    run = command("run", listed, "--out", tmp_path / "out", "--features", "tags", "--yes")
+    assert "warning: no row can be analyzed: each row of the manifest is a bad row" in run.out
+    assert "local files need a table with the column `path`, such as CSV with the header `path`" in run.out
+    assert "next: no row can be analyzed" in run.out
+    assert "nothing is left to do" not in run.out
+    listed.rename(named := tmp_path / "list.csv")
+    named.write_text("path\n" + named.read_text())
+    assert "no row can be analyzed" not in command("plan", named, *PLAN).out
+
+
 @pytest.fixture
 def photos(tmp_path):
     """Two pictures, with the output folder of a run beside them."""

@@ -13,6 +13,7 @@ import lightmeter as lm
 from lightmeter.errors import TablesError
 from lightmeter.export.export_tables import export_tables
 from lightmeter.journal.queries.latest_runs import CREDIT_STEP, credit_share
+from lightmeter.money.statement import requests_frame
 from lightmeter.tables import TABLES, Dataset
 from tests.engine.hostile import Hostile, listening
 
@@ -54,14 +55,24 @@ def parts(out: Path) -> dict[str, int]:
 
 
 async def test_a_run_of_other_items_adds_parts_of_its_own(run_into):
-    """A second manifest with new items leaves the first run's parts as they are; a third run adds the next."""
+    """A second manifest with new items keeps the first run's facts as they are, and marks its rows; so does a third."""
     first = await run_into([("1", "a"), ("2", "b")])
     out = first.folder
     before = {table: Dataset(out).parts(table)[0].read_bytes() for table in TABLES}
+    assets = Dataset(out).read("assets")
     await run_into([("3", "c")])
     assert parts(out) == dict.fromkeys(TABLES, 2)
-    assert {table: Dataset(out).parts(table)[0].read_bytes() for table in TABLES} == before
+    after = {table: Dataset(out).parts(table)[0].read_bytes() for table in TABLES}
+    assert {table for table in TABLES if after[table] != before[table]} == {"assets"}
+    marked = Dataset(out).read("assets").slice(0, 2)
+    fields = [table.schema.remove_metadata() for table in (assets, marked)]
+    assert fields[0].equals(fields[1], check_metadata=True)
+    assert marked.drop_columns("reason").equals(assets.drop_columns("reason"))
+    assert sorted_rows(out, "assets", "item_id", "reason") == [("1", "gone"), ("2", "gone"), ("3", None)]
+    marked_once = Dataset(out).parts("assets")[0].stat().st_ino
     last = await run_into([("4", "d")])
+    assert Dataset(out).parts("assets")[0].stat().st_ino == marked_once
+    assert sorted_rows(out, "assets", "item_id", "reason") == [*((item, "gone") for item in "123"), ("4", None)]
     assert parts(out) == dict.fromkeys(TABLES, 3)
     assert sorted_rows(out, "assets", "item_id", "status") == [(item, "ok") for item in "1234"]
     assert sorted_rows(out, "tags", "item_id") == [(item,) for item in "1234"]
@@ -112,10 +123,33 @@ async def test_a_rebuild_gives_equal_tables(run_into):
     before = rows()
     written = export_tables(out, rewrite_all=True)
     assert rows() == before
+    assert sorted_rows(out, "assets", "item_id", "reason")[:2] == [("1", "gone"), ("2", "gone")]
     assert written == {table: len(before[table]) for table in TABLES}
     assert parts(out) == dict.fromkeys(TABLES, 1)
     assert export_tables(out) == written  # one part has both runs: the last is not told twice
     assert rows() == before
+
+
+class Silent(Hostile):
+    """Answers without naming the charge or the balance."""
+
+    def answer(self, urls, names=None):
+        return {"all": super().answer(urls, names)["all"]}
+
+
+async def test_a_charge_that_no_answer_names_is_null(run_into):
+    """What was reserved for a request counts as paid at most, but no table shows it as the charge; later runs too."""
+    run = await run_into([("1", "a"), ("2", "b")], Silent(lambda *_: "answer"))
+    assert run.summary().paid >= 2
+    requests = run.summary().requests
+    assert run.summary().to_dict()["unreported_charges"] == run.statement().to_dict()["unreported_charges"] == requests
+    assert f"paid        at most {run.summary().paid} credits for" in str(run.statement())
+    assert sorted_rows(run.folder, "requests", "credits_paid") == [(None,)] * requests
+    assert requests_frame(run.folder)["credits_paid"].isna().all()
+    assert sorted_rows(run.folder, "assets", "item_id", "credits") == [("1", None), ("2", None)]
+    run = await run_into([("2", "b"), ("3", "c")])
+    assert sorted_rows(run.folder, "assets", "item_id", "credits") == [("1", None), ("2", None), ("3", 1.0)]
+    assert "unreported_charges" not in run.summary().to_dict()
 
 
 class Vectors(Hostile):

@@ -24,6 +24,7 @@ BAD_CSV_ROWS = {
     ",image": "neither a URL nor a path",
     "   ,": "neither a URL nor a path",
     "a.jpg,": "not a URL: it has no scheme",
+    "photos/a.jpg,image": "; local files need a table with the column `path`, such as CSV with the header `path`",
     "ftp://example.com/a.jpg,": "not a URL: its scheme is 'ftp'",
     "https://example.com/a b.jpg,": "percent-encoded",
     "https://example.com/a.gif,animation": "its kind is 'animation'",

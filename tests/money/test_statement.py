@@ -75,14 +75,17 @@ class JournalBuilder:
         with Journal(self.folder) as journal:
             return journal.submit(hold_and_send(rows, len(rows), 50, 1.0)).result()
 
-    def finish(self, key: int, rows: list[int], paid: int | None, remaining: int | None = None) -> None:
+    def finish(
+        self, key: int, rows: list[int], paid: int | None, remaining: int | None = None, *, reported: bool = True
+    ) -> None:
         with Journal(self.folder) as journal:
             if paid is None:
                 journal.submit(mark_uncertain(key, "no answer", 2.0)).result()
                 return
             journal.submit(record_answer(key, ReceivedAnswer(b"{}", 200, 2.0), Event.ANSWER)).result()
             placed = tuple(RowResult(seq, at, "x") for at, seq in enumerate(rows))
-            journal.submit(settle(key, AnswerOutcome(paid, remaining, "q", placed), 2.0)).result()
+            outcome = AnswerOutcome(paid, remaining, "q", placed, charge_reported=reported)
+            journal.submit(settle(key, outcome, 2.0)).result()
 
     def send(self, rows: list[int], paid: int | None = None, remaining: int | None = None) -> None:
         self.finish(self.start(rows), rows, paid, remaining)
@@ -270,6 +273,20 @@ def test_a_gap_names_the_requests_that_may_have_cost_it(book):
     assert (document["held"], document["unexplained"], document["foreign_at_least"]) == (1, 8, 7)
     assert "  gap       1 credit; possibly charged for: no request of this run" in list(stated.lines())
     assert "  gap       7 credits; possibly charged for: #3" in list(stated.lines())
+
+
+def test_charges_that_no_answer_names_explain_what_is_missing(book):
+    """Credits that answered requests without a named charge can have cost are not unexplained, and make no gap."""
+    book.finish(book.start([0, 1, 2]), [0, 1, 2], 3, reported=False)
+    book.close(100, 98)
+    stated = read_statement(book.folder)
+    assert (stated.to_dict()["unexplained"], stated.to_dict()["gaps"]) == (0, [])
+    assert "balance     100 before, 98 after: nothing is unexplained" in list(stated.lines())
+    book.close(100, 95)
+    stated = read_statement(book.folder)
+    assert (stated.to_dict()["unexplained"], stated.to_dict()["gaps"]) == (2, [{"credits": 2, "candidates": []}])
+    book.close(100, 101)
+    assert "balance     100 before, 101 after: 1 more than expected" in list(read_statement(book.folder).lines())
 
 
 def test_a_lost_request_leaves_only_sums(book):

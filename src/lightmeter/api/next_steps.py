@@ -17,12 +17,13 @@ from lightmeter.journal.outcome import NOT_UPLOADED
 from lightmeter.journal.queries.answer_retries import retry_totals
 from lightmeter.journal.queries.charges import credit_totals
 from lightmeter.journal.queries.frame_counts import over_budget_groups
-from lightmeter.journal.queries.items import count_by_status, has_failed_with
+from lightmeter.journal.queries.items import count_by_reason, count_by_status, has_failed_with
 from lightmeter.journal.queries.pending_rows import rows_lost_earlier
 from lightmeter.journal.queries.submissions import count_submissions_in, in_doubt_totals, waiting_at_service
 from lightmeter.journal.store import open_read_only
 from lightmeter.journal.submission_states import State
 from lightmeter.money.request_prices import learner_from_journal, price_key_of
+from lightmeter.planning.plan_text import ReasonCount, no_usable_row
 from lightmeter.pricing.estimate import FrameRange, price_range
 from lightmeter.tables.dataset import Dataset
 from lightmeter.wire.constants import RESULT_LIFETIME_S
@@ -43,6 +44,7 @@ def next_steps(folder: Path) -> list[str]:
         return [f"the rows were only checked; to analyze them: lightmeter run MANIFEST --out {_quoted(folder)}"]
     with open_read_only(folder) as db:
         counts = count_by_status(db)
+        bad = no_usable_row([ReasonCount(*row) for row in count_by_reason(db)], sum(counts.values()))
         steps = [*_open_requests(db, header, folder)]
         if header.planning_open:
             steps.append(f"the manifest is not read to its end: lightmeter resume {_quoted(folder)}")
@@ -65,6 +67,8 @@ def next_steps(folder: Path) -> list[str]:
             )
     if not Dataset(folder).parts("assets") and not counts["pending"]:
         steps.append(f"the tables are not written: lightmeter rebuild {_quoted(folder)}")
+    if bad is not None and not header.planning_open:
+        steps.append(f"{bad}; mend it, and run it again")
     return steps or ["nothing is left to do"]
 
 

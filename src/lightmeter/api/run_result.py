@@ -14,7 +14,7 @@ from lightmeter.api.next_steps import next_steps
 from lightmeter.errors import JournalError, LightmeterError, UsageError
 from lightmeter.html_fragments import counted, labeled_lines_as_html
 from lightmeter.journal.header import is_balance_current, read_run_header
-from lightmeter.journal.queries.charges import credit_totals
+from lightmeter.journal.queries.charges import credit_totals, unreported_charges
 from lightmeter.journal.queries.items import count_by_reason, count_by_status, count_rows
 from lightmeter.journal.queries.submissions import requests_sent
 from lightmeter.journal.store import open_read_only
@@ -44,7 +44,7 @@ class RunSummary:
         rows: Number of rows planned so far. If `planning_finished` is true, these are all rows of the manifest.
         counts: Status → number of rows; the numbers add up to `rows`.
         requests: Number of POST requests that the run has sent since its first start.
-        paid: Credits paid.
+        paid: Credits paid. Requests whose answers name no charge count with the credits reserved for them.
         held: Credits that stay reserved for requests whose charge is not known.
         budget: Maximum credits that the run may spend; None means no limit.
         balance_before: Balance of the account before the first request, in credits; None if no request was sent.
@@ -56,6 +56,8 @@ class RunSummary:
             `--screen`.
         planning_finished: Whether all rows of the manifest are read and checked. False while a run with `--stream` is
             still reading, or if it stopped before the end of the manifest.
+        unreported: Number of answered requests whose answers name no charge. If it is above 0, `paid` is an upper
+            bound.
     """
 
     rows: int
@@ -71,6 +73,7 @@ class RunSummary:
     balance_is_current: bool = True
     screen: ScreenEstimate | None = None
     planning_finished: bool = True
+    unreported: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the summary as the JSON object that `lightmeter run --json` prints."""
@@ -88,6 +91,7 @@ class RunSummary:
             "seconds": round(self.seconds, 3),
             "out": str(self.out),
             "planning_finished": self.planning_finished,
+            **({"unreported_charges": self.unreported} if self.unreported else {}),
             **({} if self.screen is None else {"screen": self.screen.to_dict()}),
         }
 
@@ -134,6 +138,7 @@ def summarize(out: Path) -> RunSummary:
             out=out,
             screen=read_screen_estimate(out),
             planning_finished=not header.planning_open,
+            unreported=unreported_charges(db),
         )
     if (total := sum(summary.counts.values())) != summary.rows:
         raise JournalError(

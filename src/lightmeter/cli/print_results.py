@@ -17,7 +17,7 @@ from lightmeter.api.run_result import Run, RunSummary
 from lightmeter.journal.commands.alerts import undelivered_alerts
 from lightmeter.journal.header import read_run_header
 from lightmeter.planning.plan import Plan
-from lightmeter.planning.plan_text import ReasonCount
+from lightmeter.planning.plan_text import ReasonCount, no_usable_row
 from lightmeter.planning.price_sources import describe_own_prices
 from lightmeter.pricing.estimate import counted
 
@@ -56,6 +56,8 @@ def show_plan(plan: Plan, *, err: bool) -> None:
     _print_styled(console, "bold", plan.manifest, rows)
     cap = f", budget {plan.options.budget} (hard cap)" if plan.options.budget is not None else ""
     console.print(Text.assemble("credits: ", (str(plan.credits), "bold"), cap))
+    if (nothing_usable := no_usable_row(plan.reasons, plan.rows)) is not None:
+        _print_styled(console, "yellow", "warning:", f" {nothing_usable}", soft_wrap=True)
     for sentence in plan.affordability_sentences:
         console.print(sentence)
     if plan.service.note is not None:
@@ -117,8 +119,9 @@ def show_summary(run: Run, *, err: bool = False) -> RunSummary:
     held = f", {summary.held} held" if summary.held else ""
     balance = "" if summary.balance_after is None else f"; balance {summary.balance_after}"
     balance += "" if summary.balance_is_current or not balance else " (read before the last requests)"
+    bound = "at most " if summary.unreported else ""  # answers name no charge
     console.print(
-        f"{summary.paid} credits paid{cap}{held}{balance}; {summary.requests} requests, {summary.seconds:.1f} s"
+        f"{bound}{summary.paid} credits paid{cap}{held}{balance}; {summary.requests} requests, {summary.seconds:.1f} s"
     )
     if summary.screen is not None:
         console.print(f"{summary.screen.outcome.sentence}. {summary.screen.sentence}", soft_wrap=True)

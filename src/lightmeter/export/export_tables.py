@@ -7,6 +7,9 @@ export during or after the run only adds new shards. All tables are written agai
 differ in their schemas, if a file is broken or missing, or if the newest run asks a question (`--ask`) and has several
 shards, because a repeated question changes the credits of a settled item.
 
+Rows of earlier runs that the newest manifest lacks have the reason `gone` in `assets`. If only new shards are added,
+the export also writes the files of earlier runs in `assets` again, with this reason.
+
 The decisions of people (`reviews.sqlite`) become the table `reviews`, which is a single file.
 
 The export also writes `views.sql` and `catalog.duckdb`, which open the tables in DuckDB. If the option `table_format`
@@ -28,6 +31,7 @@ from typing import Final, TypeAlias
 
 from lightmeter.errors import TablesError
 from lightmeter.export.export_shard import ExportRun, Shard, export_shard, export_shard_aside
+from lightmeter.export.gone_rows import mark_gone
 from lightmeter.export.review_table import write_reviews
 from lightmeter.export.unexported_requests import MIN_SHARD_REQUESTS, unexported_range
 from lightmeter.facts.columns import OPTIONAL_TABLES, REVIEWS
@@ -59,8 +63,8 @@ def export_tables(
     """Write the tables of all runs in `out` from their journals. Return table → number of rows written.
 
     Each item (row of a manifest, by its id) has one row in `assets`. The status in this row comes from the item's
-    latest run. The credits are the sum over all runs. The item's facts, such as tags, come from the latest run that got
-    an answer for the item.
+    latest run; an item that the newest run lacks has the reason `gone`. The credits are the sum over all runs. The
+    item's facts, such as tags, come from the latest run that got an answer for the item.
 
     Args:
         out: The output folder.
@@ -84,6 +88,8 @@ def export_tables(
             rest = None if rewrite_all or _shares_items(runs) else unexported_range(dataset, runs)
             ranges = _all_ranges(runs, processes) if rest is None else [((runs[-1], rest),)]
             rows = _export(dataset, runs, ranges, keep_others=rest is not None, map_shards=map_shards or processes)
+            if rest is not None:
+                mark_gone(dataset, runs[-1].header.run_id)
             rows[REVIEWS] = write_reviews(dataset)
             write_catalog(out)
         write_table_format(dataset, runs[-1].header.options.table_format)
@@ -196,7 +202,7 @@ def _export(
     with LockedTempDir() as temporary, dataset.staging() as staging:
         several = [run.folder for run in runs] if len(runs) > 1 and not keep_others else []
         index = temporary.path / "latest.sqlite"
-        build_latest_runs(several, index)
+        build_latest_runs(several, index, runs[-1].position)
         shards = [Shard(number, part, tuple(runs), index, staging) for number, part in enumerate(ranges)]
         with ExitStack() as stack:
             if not isinstance(map_shards, int):

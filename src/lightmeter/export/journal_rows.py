@@ -55,7 +55,7 @@ def _chunks(cursor: sqlite.Cursor) -> Iterator[tuple[_Columns, int]]:
 
 
 def _asset_columns(header: RunHeader, columns: _Columns) -> dict[str, ColumnValues]:
-    prices = (columns[name] for name in ("paid", "sharers", "place", "paid_again", "paid_in_all"))
+    prices = (columns[name] for name in ("paid", "sharers", "place", "paid_again", "paid_in_all", "charge_unreported"))
     return {
         "credits": list(map(_item_credits, *prices)),
         "features": ConstantColumn(list(header.options.features)),
@@ -64,8 +64,10 @@ def _asset_columns(header: RunHeader, columns: _Columns) -> dict[str, ColumnValu
     }
 
 
-def _item_credits(paid: int | None, sharers: int, place: int, again: int | None, paid_in_all: float | None) -> float:
-    """Return the credits paid for an item (manifest row).
+def _item_credits(
+    paid: int | None, sharers: int, place: int, again: int | None, paid_in_all: float | None, charge_unreported: int
+) -> float | None:
+    """Return the credits paid for an item (manifest row); None if the answer of one of its requests names no charge.
 
     Args:
         paid: Charge of the request, of which the item pays a share; None if no charge is known.
@@ -73,7 +75,10 @@ def _item_credits(paid: int | None, sharers: int, place: int, again: int | None,
         place: Position of the item among the items of the request, from 0.
         again: Charge of a second request about this item alone; None if no such charge is known.
         paid_in_all: Credits that all runs together paid for the item. If it is not None, it is the result.
+        charge_unreported: 1 if the answer of one of the item's requests names no charge, else 0.
     """
+    if charge_unreported:
+        return None
     if paid_in_all is not None:
         return paid_in_all
     return (credit_share(paid, sharers, place) if paid else 0.0) + (again or 0)

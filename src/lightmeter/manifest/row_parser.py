@@ -21,6 +21,8 @@ from lightmeter.manifest.json_values import MAX_NESTING, is_too_deep
 _LARGEST_EXACT: Final = 2**53
 """The largest integer up to which a `double` holds every integer."""
 
+_LOCAL_FILES: Final = "; local files need a table with the column `path`, such as CSV with the header `path`"
+
 
 @dataclass(frozen=True, slots=True)
 class RawRow:
@@ -200,7 +202,7 @@ def _target(
         try:
             return text, None, canonical_url(text), None
         except ValueError as reason:
-            return text, None, text, f"not a URL: {reason}"
+            return text, None, text, f"not a URL: {reason}{'' if '://' in text else _LOCAL_FILES}"
     if isinstance(path, str) and (text := path.strip()):
         local, problem = _local_path(text, folder)
         return text, local, Path(text).as_posix(), problem

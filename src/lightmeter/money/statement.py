@@ -24,7 +24,7 @@ from lightmeter.journal.balance_proofs import read_proofs, submissions_sent_betw
 from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.header import RunHeader, is_balance_current, read_run_header
 from lightmeter.journal.queries.answer_retries import RetryTotals, retry_totals
-from lightmeter.journal.queries.charges import credit_totals
+from lightmeter.journal.queries.charges import credit_totals, unreported_charges
 from lightmeter.journal.queries.frame_counts import PLANNED, frames_to_send
 from lightmeter.journal.queries.submissions import InDoubtTotals, count_submissions, in_doubt_totals, submission_rows
 from lightmeter.journal.store import open_read_only
@@ -67,7 +67,7 @@ class Statement:
         run_id: Id of the run.
         predicted: What the planned rows cost by the planned prices, whatever was charged.
         budget: Most credits that the run may spend; None without a limit.
-        paid: Credits charged.
+        paid: Credits charged. Requests whose answers name no charge count with the credits reserved for them.
         held: Credits reserved for requests that may have been charged.
         requests: Number of requests.
         balance_before: Balance of the account before the first request; None if it was not read.
@@ -88,6 +88,8 @@ class Statement:
             them. `paid` includes this cost.
         screen: What local back ends rejected (`--screen`), and an estimate of what they rejected wrongly; None without
             a screen.
+        unreported: Number of answered requests whose answers name no charge. If it is above 0, `paid` is an upper
+            bound.
     """
 
     run_id: str
@@ -110,6 +112,7 @@ class Statement:
     notes: tuple[str, ...] = ()
     retries: RetryTotals = field(default_factory=RetryTotals)
     screen: ScreenEstimate | None = None
+    unreported: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the statement as the JSON object that the option `--json` prints.
@@ -125,10 +128,11 @@ class Statement:
             "paid": self.paid,
             "held": self.held,
             "requests": self.requests,
+            "unreported_charges": self.unreported,
             "balance_before": self.balance_before,
             "balance_after": self.balance_after,
             "balance_is_current": self.balance_is_current,
-            "unexplained": None if balances is None else balances.missing,
+            "unexplained": None if balances is None else balances.unexplained,
             "foreign_at_least": None if balances is None else balances.foreign_at_least,
             "added_at_least": None if balances is None else balances.added_at_least,
             "gaps": [{"credits": gap.missing, "candidates": list(gap.candidates)} for gap in gaps],
@@ -159,7 +163,10 @@ class Statement:
         """Yield the statement as lines of text for a terminal."""
         cap = "" if self.budget is None else f", budget {self.budget}"
         yield f"predicted   {self.predicted} before the run{cap}"
-        yield f"paid        {_credits(self.paid)} for {counted(self.requests, 'request')}"
+        bound = "at most " if self.unreported else ""
+        yield f"paid        {bound}{_credits(self.paid)} for {counted(self.requests, 'request')}"
+        if self.unreported:
+            yield f"  unnamed   {counted(self.unreported, 'answer')} without a charge: what was reserved counts"
         yield from self._lines_of_shares()
         if self.retries.rows:
             again = f"{self.retries.requests} of {self.retries.rows} rows whose answers were not valid"
@@ -205,8 +212,9 @@ class Statement:
         if self.reconciliation is None:
             yield f"balance     {self.balance_before} before; not read since the last requests: resume reads it"
             return
-        difference = self.reconciliation.missing
-        result = f"{difference} unexplained" if difference else "nothing is unexplained"
+        unexplained, added = self.reconciliation.unexplained, -self.reconciliation.missing
+        result = f"{unexplained} unexplained" if unexplained else "nothing is unexplained"
+        result = f"{added} more than expected" if added > 0 else result
         yield f"balance     {self.balance_before} before, {self.balance_after} after: {result}"
         for gap in self.reconciliation.gaps:
             candidates = ", ".join(f"#{key}" for key in gap.candidates) or "no request of this run"
@@ -245,6 +253,7 @@ def read_statement(out: Path) -> Statement:
             notes=header.notes,
             retries=retry_totals(db),
             screen=read_screen_estimate(out),
+            unreported=unreported_charges(db),
         )
 
 

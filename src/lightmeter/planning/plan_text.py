@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,16 @@ class ReasonCount:
     reason: str
     rows: int
     example: str
+
+
+def no_usable_row(reasons: Sequence[ReasonCount], rows: int) -> str | None:
+    """Return a sentence if each row of a manifest is a bad row, so that none can be analyzed; else None.
+
+    `reasons` has the reasons of the `rows` rows of a plan or a run.
+    """
+    if not rows or sum(reason.rows for reason in reasons if reason.reason == "bad_row") < rows:
+        return None
+    return "no row can be analyzed: each row of the manifest is a bad row, as the reason says"
 
 
 def plan_as_json(plan: Plan) -> dict[str, Any]:
@@ -69,6 +80,8 @@ def plan_as_json(plan: Plan) -> dict[str, Any]:
 def plan_as_text(plan: Plan) -> str:
     """Return the plan as text: which rows are sent and which are not, the price, and what needs the user's consent."""
     lines = [f"{plan.manifest}: {counted(plan.rows, 'row')} read, {plan.counts['pending']} to send, {plan.credits}"]
+    if (nothing_usable := no_usable_row(plan.reasons, plan.rows)) is not None:
+        lines.append(f"  {nothing_usable}")
     lines += [f"  {sentence}" for sentence in plan.savings_sentences]
     lines += [f"  {reason.status:<10} {reason.rows:>8}  {reason.reason}: {reason.example}" for reason in plan.reasons]
     if plan.options.ask is not None:

@@ -110,10 +110,10 @@ class ChargeVerdict:
 
 @dataclass(frozen=True, slots=True)
 class BalanceGap:
-    """Two consecutive account balances between which credits are missing: no reported charge explains their fall.
+    """Two consecutive account balances between which credits are missing: no answered request explains their fall.
 
     Attributes:
-        missing: Fall of the balance minus the charges that the answers in between report, in credits.
+        missing: Fall of the balance minus the most that the answered requests in between can have cost, in credits.
         candidates: Keys of requests without an answer that were sent before the later balance. Each may have cost the
             missing credits.
     """
@@ -131,7 +131,7 @@ class Reconciliation:
         missing: Credits by which the last balance is below `expected`; negative if it is above.
         unexplained: Those of the missing credits that answered requests without a reported charge cannot have cost.
         verdicts: One for each uncertain request, in the order of `BalanceWindow.uncertain`.
-        gaps: The first `MAX_GAPS` pairs of consecutive balances between which credits are missing.
+        gaps: The first `MAX_GAPS` pairs of consecutive balances between which credits are unexplained.
         foreign_at_least: Credits that other users must have spent at least.
         added_at_least: Credits that must have been added to the account, or given back, at least.
         notes: Sentences that explain the result to the user.
@@ -338,6 +338,6 @@ def _gaps(segments: Sequence[_Segment]) -> tuple[BalanceGap, ...]:
     candidates: tuple[int, ...] = ()
     for segment in segments:
         candidates += tuple(one.key for one in segment.uncertain if one.hold)
-        if segment.missing and len(gaps) < MAX_GAPS:
-            gaps.append(BalanceGap(segment.missing, candidates))
+        if segment.unexplained and len(gaps) < MAX_GAPS:
+            gaps.append(BalanceGap(segment.unexplained, candidates))
     return tuple(gaps)

@@ -31,10 +31,12 @@ from lightmeter.cli.print_results import print_json, show_plan, show_summary
 from lightmeter.cli.progress import run_with_progress
 from lightmeter.errors import Interrupted, LightmeterError, UsageError
 from lightmeter.journal.files import journal_path
+from lightmeter.journal.header import RunHeader
 from lightmeter.options import Options, make_options
 from lightmeter.planning.build import load_plan, refresh_service_info
 from lightmeter.planning.consent import must_be_explicit
 from lightmeter.planning.plan import Plan
+from lightmeter.pricing.estimate import counted
 from lightmeter.run_session.next_run import preview_next_run
 from lightmeter.run_session.session import (
     changed_options,
@@ -80,9 +82,9 @@ def run_command(
 
     On a terminal, the command shows the plan and asks before it spends, unless --yes is given. Without a terminal it
     does not ask, and needs --yes or --budget. The balance and the back ends of the service are requested before any row
-    is checked. If --out already holds this run, the run continues where it stopped. If --out holds a run of another
-    version of the manifest, only new and changed rows are paid for. Ctrl-C loses nothing: continue with `lightmeter
-    resume DIR`.
+    is checked. If --out already holds this run, the run continues where it stopped, and the command only asks if the
+    budget is raised. If --out holds a run of another version of the manifest, only new and changed rows are paid for.
+    Ctrl-C loses nothing: continue with `lightmeter resume DIR`.
 
     With --screen, a local back end analyzes all rows first, into --out/screen, for free. Only rows that match
     --screen-rule are paid for. The other rows get the status `skipped`, with the reason `screened`.
@@ -122,7 +124,7 @@ def run_command(
         if header is not None:
             changes = changed_options(out, header, wanted, None if saved_plan is not None else explicit)
             changes["accept_journal"] = accept_journal
-            return _continue_run(out, header.run_id, changes, saved_plan, as_json=as_json)
+            return _continue_run(out, header, changes, saved_plan, ask=not yes, as_json=as_json)
         if stream:
             return _run_while_reading(str(manifest), out, wanted, StartArguments(consent=yes), as_json=as_json)
         plan = _load_plan(manifest, saved_plan, wanted, out, consent=yes)
@@ -166,16 +168,46 @@ def _show_and_check_price(plan: Plan, out: Path, check: PriceCheck, *, as_json: 
     return preview
 
 
-def _continue_run(out: Path, run_id: str, changes: dict[str, Any], plan: Plan | None, *, as_json: bool) -> int:
-    """Continue a run, and return the exit code.
+def _confirm_more_credits(out: Path, agreed: int | None, changes: dict[str, Any]) -> bool:
+    """Return whether the run in `out` may spend what its new budget allows.
+
+    On a terminal, ask the user, if the budget is raised or removed. Otherwise return true.
 
     Args:
         out: The output folder.
-        run_id: Id of the run.
+        agreed: The budget of the run so far; None if it has none.
+        changes: The options that change, as name → new value.
+    """
+    budget = changes.get("budget", agreed)
+    if not sys.stdin.isatty() or agreed is None or (budget is not None and budget <= agreed):
+        return True
+    summary = summarize(out)
+    done = f"{out} holds this run, with a budget of {agreed} credits: {summary.paid} paid, {summary.held} held."
+    more = None if budget is None else counted(max(0, budget - summary.paid - summary.held), "more credit")
+    if click.confirm(
+        f"{done} Spend {'an unlimited number of credits' if more is None else f'up to {more}'}?", err=True
+    ):
+        return True
+    click.echo("Not continued: nothing more was spent.", err=True)
+    return False
+
+
+def _continue_run(
+    out: Path, header: RunHeader, changes: dict[str, Any], plan: Plan | None, *, ask: bool, as_json: bool
+) -> int:
+    """Continue a run, and return the exit code. On a terminal, ask the user first if the run may spend more.
+
+    Args:
+        out: The output folder.
+        header: The run as the folder holds it.
         changes: The options that change, as name → new value.
         plan: The plan file that the user gave; the run gets the rows of it that it lacks. None without a plan file.
+        ask: Whether to ask the user, on a terminal, before the run spends more than its budget so far.
         as_json: Whether to print the outcome of the run as JSON.
     """
+    if ask and not _confirm_more_credits(out, header.options.budget, changes):
+        return Interrupted.exit_code
+    run_id = header.run_id
     if plan is not None:
         run_id = prepare_run_journal(plan, out).run_id
     click.echo(f"{out} already holds this run, with {summarize(out).rows} rows read: continuing it.", err=True)

@@ -81,9 +81,9 @@ it for the image that the answer is about.
 def fold_run(db: sqlite.Connection, folder: Path, put: sqlite.Change[None]) -> None:
     """Add those items, images and videos of an older run that the journal `db` lacks, with their answers.
 
-    After that, the older run can be removed. The credits that each item cost in the older run are added to the table
-    `paid_before` of `db`. A duplicate whose original `db` has already gets the original's answer as its own, because
-    the original may have another image or video in `db`.
+    After that, the older run can be removed. The credits that each item cost in the older run, as answers name them,
+    are added to the table `paid_before` of `db`. A duplicate whose original `db` has already gets the original's answer
+    as its own, because the original may have another image or video in `db`.
 
     Args:
         db: The journal of the next run.
@@ -93,5 +93,5 @@ def fold_run(db: sqlite.Connection, folder: Path, put: sqlite.Change[None]) -> N
     """
     with attached_run(db, folder):
         put(db)
-        add_credits(db, "old", "paid_before")
+        add_credits(db, "old", "paid_before", named_only=True)
         run_all(db, (_FOLDED, _FORMER, *_FOLD, *COPY_ANSWERS))

@@ -101,6 +101,11 @@ def credit_totals(db: Connection) -> tuple[int, int]:
     return paid, held
 
 
+def unreported_charges(db: Connection) -> int:
+    """Return the number of answered requests whose answers name no charge: the credits paid count their holds."""
+    return int(db.execute("SELECT count(*) FROM submissions WHERE state = 'settled' AND said = 0 AND paid > 0").get)
+
+
 def charged_frames(db: Connection, recent: int | None = None) -> Iterator[ChargedFrames]:
     """Yield the charge and the number of frames of each request that shows a price, oldest first.
 

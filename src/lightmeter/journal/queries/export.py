@@ -94,7 +94,7 @@ _OF_FRAMES: Final = f"""CASE WHEN i.kind = 'video' THEN (
 
 _ASSETS: Final = f"""
 SELECT i.item_id, i.url, i.status,
-       iif(:run < (SELECT max(run) FROM latest.changed) OR i.seq IN (SELECT seq FROM gone), 'gone', i.reason) AS reason,
+       iif(:run < (SELECT run FROM latest.newest) OR i.seq IN (SELECT seq FROM gone), 'gone', i.reason) AS reason,
        i.error, coalesce(i.kind, o.kind) AS kind,
        coalesce(i.name, o.name) AS name,
        coalesce(s.request_id, e.request_id) AS request_id, i.duplicate_of,
@@ -113,7 +113,11 @@ SELECT i.item_id, i.url, i.status,
        (SELECT count(*) FROM items p WHERE p.submission_id = i.submission_id AND p.seq < i.seq) AS place,
        coalesce((SELECT paid FROM answer_retries g JOIN submissions USING (submission_id) WHERE g.seq = i.seq),
                 {_OF_FRAMES.format("sum(fg.paid)", "i.seq")}) AS paid_again,
-       (SELECT credits FROM latest.paid WHERE item_id = i.item_id) AS paid_in_all
+       (SELECT credits FROM latest.paid WHERE item_id = i.item_id) AS paid_in_all,
+       coalesce(iif(i.submission_id IS NULL, {_OF_FRAMES.format("max(fs.said = 0)", "i.seq")}, s.said = 0), 0)
+       OR coalesce((SELECT said = 0 FROM answer_retries g JOIN submissions USING (submission_id) WHERE g.seq = i.seq),
+                   {_OF_FRAMES.format("max(fg.said = 0)", "i.seq")}, 0)
+       OR EXISTS (SELECT 1 FROM latest.paid WHERE item_id = i.item_id AND credits IS NULL) AS charge_unreported
 FROM items i LEFT JOIN items o ON o.item_id = i.duplicate_of
      LEFT JOIN submissions s ON s.submission_id = coalesce(i.submission_id, o.submission_id)
      LEFT JOIN reused r ON r.seq = coalesce(o.seq, i.seq) LEFT JOIN earlier e ON e.earlier_id = r.earlier_id
@@ -166,8 +170,8 @@ _ITEMS_OF_EARLIER: Final = _ITEMS_OF.format(
 )
 
 _REQUESTS: Final = """
-SELECT request_id, state, sent_at, answered_at, assets, paid AS credits_paid, remaining AS credits_remaining,
-       http_status, attempts, polls
+SELECT request_id, state, sent_at, answered_at, assets, iif(said = 0, NULL, paid) AS credits_paid,
+       remaining AS credits_remaining, http_status, attempts, polls
 FROM submissions s WHERE {selected} ORDER BY submission_id
 """
 

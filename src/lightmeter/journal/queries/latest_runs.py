@@ -18,12 +18,11 @@ The credits of a request are divided among its items in multiples of this unit, 
 _SCHEMA: Final = """
 CREATE TABLE stated (item_id TEXT PRIMARY KEY, run INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE answered (item_id TEXT PRIMARY KEY, run INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE paid (item_id TEXT PRIMARY KEY, credits REAL NOT NULL) WITHOUT ROWID;
-CREATE TABLE changed (run INTEGER NOT NULL);
+CREATE TABLE paid (item_id TEXT PRIMARY KEY, credits REAL) WITHOUT ROWID;
+CREATE TABLE newest (run INTEGER NOT NULL);
 """
 
 _ADD_RUN: Final = (
-    "INSERT INTO changed SELECT ? WHERE EXISTS (SELECT 1 FROM j.items JOIN stated USING (item_id))",
     "INSERT OR REPLACE INTO stated SELECT item_id, ? FROM j.items",
     f"""
 INSERT OR REPLACE INTO answered SELECT i.item_id, ? FROM j.items i LEFT JOIN j.items o ON o.item_id = i.duplicate_of
@@ -41,15 +40,16 @@ _ITEM: Final = f"(SELECT v.item_id FROM {{run}}.items v WHERE v.seq = {ROW_OF.fo
 _ADD_CREDITS: Final = (
     f"""
 INSERT INTO {{target}}
-SELECT {_ITEM}, share(s.paid, (SELECT count(*) FROM {{run}}.items p WHERE p.submission_id = i.submission_id),
-    (SELECT count(*) FROM {{run}}.items p WHERE p.submission_id = i.submission_id AND p.seq < i.seq))
-FROM {{run}}.items i JOIN {{run}}.submissions s USING (submission_id) WHERE s.paid > 0
+SELECT {_ITEM}, iif(s.said, share(s.paid,
+    (SELECT count(*) FROM {{run}}.items p WHERE p.submission_id = i.submission_id),
+    (SELECT count(*) FROM {{run}}.items p WHERE p.submission_id = i.submission_id AND p.seq < i.seq)), NULL)
+FROM {{run}}.items i JOIN {{run}}.submissions s USING (submission_id) WHERE {{charged}}
 ON CONFLICT DO UPDATE SET credits = credits + excluded.credits
 """,  # noqa: S608
     f"""
 INSERT INTO {{target}}
-SELECT {_ITEM}, s.paid FROM {{run}}.answer_retries g JOIN {{run}}.items i USING (seq)
-     JOIN {{run}}.submissions s ON s.submission_id = g.submission_id WHERE s.paid > 0
+SELECT {_ITEM}, iif(s.said, s.paid, NULL) FROM {{run}}.answer_retries g JOIN {{run}}.items i USING (seq)
+     JOIN {{run}}.submissions s ON s.submission_id = g.submission_id WHERE {{charged}}
 ON CONFLICT DO UPDATE SET credits = credits + excluded.credits
 """,  # noqa: S608
     """
@@ -91,40 +91,45 @@ def attach_latest_runs(db: sqlite.Connection, path: Path) -> None:
     db.execute("ATTACH ? AS latest", (str(path),))
 
 
-def add_credits(db: sqlite.Connection, run: str, target: str) -> None:
+def add_credits(db: sqlite.Connection, run: str, target: str, *, named_only: bool) -> None:
     """Add the credits that each item cost in a run to the item's sum in a table.
 
     Args:
         db: A connection in a transaction, to which the journal of the run is attached.
         run: Name under which the journal is attached.
         target: Name of the table with the sums; it has the columns `item_id` and `credits`.
+        named_only: Whether requests whose answers name no charge are left out. If not, the sum of their items becomes
+            null: not known.
     """
+    charged = "s.said AND s.paid > 0" if named_only else "s.said = 0 OR s.paid > 0"
     share: Any = credit_share
     db.create_scalar_function("share", share, 3, deterministic=True)
     for statement in _ADD_CREDITS:
-        db.execute(statement.format(run=run, target=target))
+        db.execute(statement.format(run=run, target=target, charged=charged))
 
 
-def build_latest_runs(runs: list[Path], path: Path) -> None:
+def build_latest_runs(runs: list[Path], path: Path, newest: int) -> None:
     """Write a database that says, for each item, which run of a folder has its newest state and its newest answer.
 
     Runs are numbered from 0, oldest first. The tables are `stated` (item → latest run with the item), `answered` (item
-    → latest run with an answer about it), `paid` (item → credits that it cost in all runs) and `changed` (runs with
-    items that an older run also has).
+    → latest run with an answer about it), `paid` (item → credits that it cost in all runs; null if not known) and
+    `newest` (the newest run of the folder; rows of other runs are no longer in the manifest).
 
     Args:
-        runs: Folders of the runs, oldest first.
+        runs: Folders of the runs, oldest first; empty if no item to be exported is in more than one run.
         path: File of the new database.
+        newest: Number of the newest run of the folder.
     """
     index = sqlite.connect(path)
     try:
         index.execute(_SCHEMA)
+        index.execute("INSERT INTO newest VALUES (?)", (newest,))
         for position, run in enumerate(runs):
             index.execute("ATTACH ? AS j", (str(journal_path(run)),))
             with index:
                 for statement in _ADD_RUN:
                     index.execute(statement, (position,))
-                add_credits(index, "j", "paid")
+                add_credits(index, "j", "paid", named_only=False)
             index.execute("DETACH j")
     finally:
         index.close()

@@ -128,8 +128,8 @@ class SubmissionRow(NamedTuple):
     """One request (POST) as listed in the credit statement of a run.
 
     `assets` is the number of rows in the request. `hold` is the number of credits reserved for it, `paid` the number
-    charged (None while unknown). `remaining` is the balance that its answer reported. Times are in seconds since the
-    epoch.
+    charged (None while unknown, or if the answer names no charge). `remaining` is the balance that its answer reported.
+    Times are in seconds since the epoch.
     """
 
     submission_id: int
@@ -188,8 +188,8 @@ def settled_assets(db: sqlite.Connection, after: int) -> Iterator[SettledAsset]:
 def submission_rows(db: sqlite.Connection) -> list[SubmissionRow]:
     """Return all requests of a run for its credit statement, oldest first."""
     query = (
-        "SELECT submission_id, request_id, state, assets, hold, paid, remaining, sent_at, answered_at, error "
-        "FROM submissions ORDER BY submission_id"
+        "SELECT submission_id, request_id, state, assets, hold, iif(said, paid, NULL), remaining, sent_at, "
+        "answered_at, error FROM submissions ORDER BY submission_id"
     )
     return list(map(SubmissionRow._make, db.execute(query)))
 
