@@ -34,11 +34,11 @@ def run_into(tmp_path, monkeypatch):
     monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path / "cache"))
 
-    async def run(rows, script=lambda *_: "answer", column="team", features=("tags",)):
+    async def run(rows, script=lambda *_: "answer", column="team", features=("tags",), **more):
         manifest = tmp_path / "manifest.csv"
         lines = [f"id,url,{column}", *(f"{item},http://pictures.example/{name},x" for item, name in rows)]
         manifest.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        options = {"features": features, "backends": ["clarifai"], "precheck": False, "batch_size": 3}
+        options = {"features": features, "backends": ["clarifai"], "precheck": False, "batch_size": 3, **more}
         async with listening(script if isinstance(script, Hostile) else Hostile(script)) as base_url:
             return await lm.run(await lm.plan(manifest, base_url=base_url, **options), tmp_path / "out")
 
@@ -81,9 +81,9 @@ async def test_a_run_of_other_items_adds_parts_of_its_own(run_into):
 
 
 async def test_an_item_that_comes_again_is_updated_and_stands_once(run_into):
-    """An item has the status of its latest run, the facts of its latest answer, and the credits of all runs."""
+    """An item has its latest status, the facts of the latest answer about its picture, and the credits of all runs."""
     first = await run_into([("1", "a"), ("2", "b"), ("3", "c")])
-    again = await run_into([("2", "b2"), ("3", "c2"), ("4", "d")], lambda *_: "refuse")
+    again = await run_into([("2", "b2"), ("3", "c"), ("4", "d")], lambda *_: "refuse", reuse=False)
     out = again.folder
     assert parts(out) == dict.fromkeys(TABLES, 1)
     old, new = first.header.run_id, again.header.run_id
@@ -93,7 +93,7 @@ async def test_an_item_that_comes_again_is_updated_and_stands_once(run_into):
         ("3", "failed", new, 1.0),
         ("4", "failed", new, 0.0),
     ]
-    assert sorted_rows(out, "tags", "item_id", "run_id") == [("1", old), ("2", old), ("3", old)]
+    assert sorted_rows(out, "tags", "item_id", "run_id") == [("1", old), ("3", old)]
     last = await run_into([("2", "b3")])
     assert sorted_rows(out, "tags", "item_id", "run_id")[1] == ("2", last.header.run_id)
     assert sorted_rows(out, "assets", "item_id", "credits", "url")[1] == ("2", 2.0, "http://pictures.example/b3")

@@ -64,7 +64,8 @@ def export_tables(
 
     Each item (row of a manifest, by its id) has one row in `assets`. The status in this row comes from the item's
     latest run; an item that the newest run lacks has the reason `gone`. The credits are the sum over all runs. The
-    item's facts, such as tags, come from the latest run that got an answer for the item.
+    item's facts, such as tags, come from the latest run that got an answer about the image or video that the item has
+    in its latest run. Without such an answer it has no facts.
 
     Args:
         out: The output folder.

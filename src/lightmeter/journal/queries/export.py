@@ -3,7 +3,7 @@
 A folder may hold several runs. The parameter `run` of a function is the position of a run among the runs of the folder:
 0 is the oldest. Functions with this parameter need a connection to which the database `latest` is attached.
 `build_latest_runs` writes this database, and `attach_latest_runs` attaches it. It says for each item which run has
-its newest state and which its newest answer.
+its newest state and which its newest answer about the image or video that it has now.
 """
 
 from __future__ import annotations
@@ -192,8 +192,7 @@ FROM items i JOIN items v ON v.item_id = coalesce(i.duplicate_of, i.item_id)
      LEFT JOIN answer_retries g ON g.seq = o.seq LEFT JOIN submissions s ON s.submission_id = g.submission_id
      LEFT JOIN answers n ON n.submission_id = g.submission_id
      LEFT JOIN repeated b ON b.seq = o.seq LEFT JOIN earlier x ON x.earlier_id = b.earlier_id
-WHERE i.seq < {FIRST_FRAME_SEQ} AND coalesce((SELECT run FROM latest.answered WHERE item_id = i.item_id),
-    (SELECT run FROM latest.stated WHERE item_id = i.item_id), :run) = :run
+WHERE i.seq < {FIRST_FRAME_SEQ} AND {_NEWEST_ANSWER}
 ORDER BY i.seq, o.seq
 """  # noqa: S608
 
@@ -206,10 +205,10 @@ WHERE state <> 'voided' AND {_NOT_EARLIER} ORDER BY submission_id
 class AnsweredItem(NamedTuple):
     """An item (manifest row) that an answer is about, and the position of its image or video in that answer.
 
-    `asset` is the position in the answer's list `all.assets`. It is None if the answer has no entry for the item, or if
-    a later run has a newer answer about the item. `frame` is None unless frames of a video were sent in its place. Then
-    `frame` is the number of the frame, from 0, among the frames that the service would analyze if it got the whole
-    video.
+    `asset` is the position in the answer's list `all.assets`. It is None if the answer has no entry for the item, if a
+    later run has a newer answer about the item, or if the item has another image or video in its latest run. `frame` is
+    None unless frames of a video were sent in its place. Then `frame` is the number of the frame, from 0, among the
+    frames that the service would analyze if it got the whole video.
     """
 
     item_id: str
@@ -295,7 +294,8 @@ def question_rows(db: sqlite.Connection, run: int) -> Iterator[tuple[Any, ...]]:
 
     If frames of a video were sent in its place, there is one tuple for each frame. Duplicates have the answers of the
     earlier item that they repeat. An item that several runs of the folder have belongs only to the latest run with an
-    answer about it, or, without any answer, to the latest run that has it. The other runs leave it out.
+    answer about the image or video that it has now, or, without any, to the latest run that has the item. The other
+    runs leave it out.
 
     `db` is the journal of run number `run` of the folder (0 is the oldest). `attach_latest_runs` must have attached the
     database `latest` to it, which says for each item which run has its newest state and which its newest answer.
