@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
@@ -17,7 +17,7 @@ from lightmeter.clock import SystemClock
 from lightmeter.embedded_service import is_embedded
 from lightmeter.engine.engine import ALL_ROWS, Engine, PlaceRange, open_engine
 from lightmeter.engine.row_planner import plan_manifest
-from lightmeter.errors import Interrupted
+from lightmeter.errors import Interrupted, ServiceError, SettingsError
 from lightmeter.export.export_tables import export_tables
 from lightmeter.export.live_export import LiveExport
 from lightmeter.journal.header import RunHeader, read_run_header
@@ -25,7 +25,13 @@ from lightmeter.manifest.readers import ManifestSource
 from lightmeter.options import Options
 from lightmeter.planning.plan import Plan
 from lightmeter.planning.progress import Progress
-from lightmeter.run_session.session import changed_options, has_unsettled_former_run, open_session, prepare_run_journal
+from lightmeter.run_session.session import (
+    Session,
+    changed_options,
+    has_unsettled_former_run,
+    open_session,
+    prepare_run_journal,
+)
 from lightmeter.settings import Settings
 
 T = TypeVar("T")
@@ -78,7 +84,8 @@ async def stream_folder(
 ) -> AsyncGenerator[Progress | Run]:
     """Process the rows of the journal in `folder`, write the tables, and cache the answers for later runs.
 
-    Yield progress, and the run at the end.
+    Yield progress, and the run at the end. If its rows are planned, the tables are also written if the service does
+    not tell the balance, so that the run cannot start.
 
     Args:
         folder: The output folder of the run.
@@ -95,11 +102,15 @@ async def stream_folder(
             if isinstance(step, Run):
                 run_id = step.header.run_id
                 if arguments.tables:
-                    with telemetry.span("lightmeter.export", {"lightmeter.run_id": run_id}) as span:
-                        rows = await asyncio.to_thread(export_tables, folder, rewrite_all=arguments.is_planning)
-                        span.set({f"lightmeter.rows.{table}": count for table, count in rows.items()})
+                    await _write_tables(folder, run_id, rewrite_all=arguments.is_planning)
                 await asyncio.to_thread(cache_answers, folder, run_id, options, settings, SystemClock().now())
             yield step
+
+
+async def _write_tables(folder: Path, run_id: str, *, rewrite_all: bool) -> None:
+    with telemetry.span("lightmeter.export", {"lightmeter.run_id": run_id}) as span:
+        rows = await asyncio.to_thread(export_tables, folder, rewrite_all=rewrite_all)
+        span.set({f"lightmeter.rows.{table}": count for table, count in rows.items()})
 
 
 async def prepare_new_run(plan: Plan, folder: Path, settings: Settings) -> RunHeader:
@@ -153,7 +164,7 @@ async def _run_engine(
         session = await stack.enter_async_context(
             open_session(folder, settings, options, accept_journal=arguments.accept_journal, run_id=arguments.run_id)
         )
-        engine = await stack.enter_async_context(open_engine(session, arguments.rows, pay_again=arguments.pay_again))
+        engine = await stack.enter_async_context(_open_engine(session, arguments))
         stack.callback(lambda: span.set(_run_attributes(engine)))
         work = asyncio.create_task(_recover_and_spend(engine, arguments, settings))
         stopped = asyncio.create_task(stop.wait())
@@ -181,6 +192,24 @@ async def _run_engine(
             stopped_by = Interrupted("Stopped by the user.", hint=f"Continue: lightmeter resume {folder}")
         yield replace(engine.progress(), phase="exporting")
     yield Run(folder, stopped_by)
+
+
+@asynccontextmanager
+async def _open_engine(session: Session, arguments: StartArguments) -> AsyncIterator[Engine]:
+    """Yield the engine of a run. If the service does not tell the balance, write the tables and raise the error.
+
+    The tables may still be those of the former run. They stay so if the manifest is not read yet (`--stream`): they
+    would show all rows of the former run as gone.
+    """
+    async with AsyncExitStack() as stack:
+        try:
+            opening = open_engine(session, arguments.rows, pay_again=arguments.pay_again)
+            engine = await stack.enter_async_context(opening)
+        except (ServiceError, SettingsError):
+            if arguments.tables and not arguments.is_planning:
+                await _write_tables(session.out, session.header.run_id, rewrite_all=False)
+            raise
+        yield engine
 
 
 def _run_attributes(engine: Engine) -> telemetry.Attributes:

@@ -58,6 +58,9 @@ Only the time limit for connecting proves that nothing was sent.
 _NOTHING_SENT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
 """Exceptions that aiohttp raises only before it writes a request, when it opens a connection."""
 
+_HINTS: Final = {"GET": "Asking again is free.", "POST": "It may have been charged."}
+"""Method → hint of the error for a request that was sent and got no whole answer."""
+
 _STALL_S: Final = 1.0
 """If a timer fires more than this many seconds late, the process was suspended or got too little processor time."""
 
@@ -238,7 +241,7 @@ class Transport:
             answer = partial.to_answer()
             if answer is not None and parse_object_strict(answer.body) is not None:
                 return answer  # a JSON object is complete once it is closed, however its connection ended
-            failure = self._translate_error(error, f"{method} {path}", answer)
+            failure = self._translate_error(error, method, path, answer)
             if failure is error:
                 raise
             # the error of a proxy names it with its password
@@ -289,18 +292,19 @@ class Transport:
                 if size > _MAX_ANSWER_BYTES:
                     raise OutcomeUnknown(
                         f"The answer is longer than {_MAX_ANSWER_BYTES} bytes.",
-                        hint="It may have been charged.",
+                        hint=_HINTS[method],
                         http_status=response.status,
                     )
 
     def _translate_error(
-        self, error: Exception, request: str, partial: RawAnswer | None
+        self, error: Exception, method: str, path: str, partial: RawAnswer | None
     ) -> Unreachable | OutcomeUnknown:
         """Return the exception to raise for a failed exchange; an `OutcomeUnknown` holds the bytes received so far.
 
         Args:
             error: What the HTTP library or this class has raised.
-            request: Method and path, such as `GET /api/credits`, for the message.
+            method: `GET` or `POST`.
+            path: Path of the request, such as `/api/credits`, for the message.
             partial: The incomplete answer; None if its status and headers have not arrived.
         """
         reason = (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
@@ -310,8 +314,8 @@ class Transport:
             error
             if isinstance(error, OutcomeUnknown)
             else OutcomeUnknown(
-                f"No whole answer to {request}: {reason}.",
-                hint="It may have been charged.",
+                f"No whole answer to {method} {path}: {reason}.",
+                hint=_HINTS[method],
                 http_status=None if partial is None else partial.status,
             )
         )

@@ -48,6 +48,7 @@ from lightmeter.journal.queries.submissions import count_submissions_in, in_doub
 from lightmeter.journal.store import open_read_only
 from lightmeter.journal.submission_states import State
 from lightmeter.money.request_prices import MAX_RECENT_CHARGES, RequestPrices, learner_from_journal
+from lightmeter.planning.preflight import require_balance
 from lightmeter.planning.progress import Progress
 from lightmeter.run_session.session import Session
 from lightmeter.tables.gc_control import reduce_gc
@@ -355,10 +356,11 @@ async def open_engine(session: Session, rows: PlaceRange = ALL_ROWS, *, pay_agai
 
     Raises:
         AccessDenied: the key is wrong; this is checked first, because it is free.
-        Unreachable: the service cannot be reached; nothing was sent.
+        SettingsError: no analysis service answers at the base URL; nothing was sent.
+        Unreachable: the service cannot be reached, or does not tell the balance; nothing was sent.
     """
     started_at_s = session.clock.monotonic()
-    balance = await session.client.credits()
+    balance = await require_balance(session.client)
     meta = {"balance_after": str(balance)}
     if session.header.balance_before is None:
         meta["balance_before"] = str(balance)

@@ -188,6 +188,24 @@ async def fetch_balance(client: Client) -> int | None:
         raise SettingsError(str(error), hint="Check the base URL: it must be that of the service.") from error
 
 
+async def require_balance(client: Client) -> int:
+    """Request the account's balance in credits.
+
+    Raises:
+        AccessDenied: the service does not accept the key.
+        SettingsError: no analysis service answers at the base URL.
+        Unreachable: the service does not answer, answers with a server error, or asks to slow down (429).
+    """
+    balance = await fetch_balance(client)
+    if balance is None:
+        raise Unreachable(
+            f"{client.base_url} asks to slow down: the balance is not known.",
+            hint="Nothing was spent. Try again later.",
+            http_status=HTTPStatus.TOO_MANY_REQUESTS,
+        )
+    return balance
+
+
 def check_backends_offered(options: Options, settings: Settings, service: ServiceInfo) -> None:
     """Raise an error if the service lacks a back end that the options name.
 
