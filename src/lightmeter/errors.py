@@ -32,6 +32,7 @@
     │   └── ForbiddenAddress              a URL that must not be fetched
     ├── BackendError             exit 1   a back end could not analyze an asset
     ├── WorkersLost              exit 1   workers of Dask or Ray died during the same shard of rows, or the scheduler
+    ├── SendingProcessDied       exit 1   the process that sends the rows of a run was killed or crashed
     └── Interrupted              exit 130 stopped by the user; nothing is lost
 
 An invalid row of the manifest is never an exception: it gets a status and a reason.
@@ -213,6 +214,13 @@ class WorkersLost(LightmeterError):
     """Workers of Dask or Ray died on one and the same shard (range of rows), or the scheduler of Dask was lost.
 
     Finished checks and screens are kept.
+    """
+
+
+class SendingProcessDied(LightmeterError):
+    """The process that sends the rows of a run was killed or crashed; its answers so far are kept.
+
+    Requests in flight may have been charged.
     """
 
 

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 import lightmeter as lm
 from lightmeter.api.prepared_run import prepare_run
 from lightmeter.api.sending_process import start_sending_process
-from lightmeter.errors import BudgetReached, JournalLocked, SettingsError
+from lightmeter.errors import BudgetReached, JournalLocked, SendingProcessDied, SettingsError
 from lightmeter.journal.files import is_run_locked
 from lightmeter.options import Options
 from lightmeter.settings import read_settings
@@ -169,8 +169,9 @@ async def test_a_killed_process_is_an_error(tmp_path, charges_at_once):
             await until(lambda: service.held_requests)
             os.kill(sender.pid, signal.SIGKILL)
             assert not await sender.wait_until_finished(0, 29)
-            with pytest.raises(RuntimeError, match="Continue the run"):
+            with pytest.raises(SendingProcessDied, match="ended with code -9") as raised:
                 await sender.outcome()
+            assert "Continue the run" in raised.value.hint
 
 
 @pytest.mark.sweep

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from lightmeter import errors
 from lightmeter.api import resume_process
-from lightmeter.errors import LightmeterError
+from lightmeter.errors import LightmeterError, SendingProcessDied
 from lightmeter.options import Options
 from lightmeter.settings import Settings
 
@@ -100,15 +100,15 @@ class SendingProcess:
         """Wait until the process has ended; return the `Run.stopped_by` of its run: why it stopped early, or None.
 
         Raises:
+            SendingProcessDied: The process was killed or crashed.
             LightmeterError: The process raised this error instead of returning a run.
-            RuntimeError: The process was killed or crashed.
         """
         await asyncio.shield(self._reading)
         await _wait_for_end(self._process)
         if self._outcome is None or self._process.returncode != 0:
-            raise RuntimeError(
-                f"The process that sends the rows of {self._out} ended with code {self._process.returncode}. Continue "
-                "the run: requests in flight are settled first."
+            raise SendingProcessDied(
+                f"The process that sends the rows of {self._out} ended with code {self._process.returncode}.",
+                hint="Continue the run: requests in flight are settled first.",
             )
         if self._outcome["error"] is not None:
             raise _error_from_json(self._outcome["error"])
