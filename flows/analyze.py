@@ -41,6 +41,7 @@ from lightmeter.planning.preflight import preflight
 from lightmeter.prefect_integration.approval import approve_run, ask_for_approval, price_of_unsent_rows
 from lightmeter.prefect_integration.artifacts import show_results, write_report
 from lightmeter.prefect_integration.credentials import load_settings
+from lightmeter.prefect_integration.error_states import end_by_error
 from lightmeter.prefect_integration.events import emit_event
 from lightmeter.prefect_integration.flow_results import NOT_PLANNED, error_text, failed_state, warn_of_credentials
 from lightmeter.prefect_integration.parameters import AnalyzeOptions
@@ -118,9 +119,9 @@ async def analyze(  # noqa: PLR0913, PLR0917 (each is a field of Prefect's form)
     """Analyse a manifest into Parquet tables.
 
     The flow run is completed where `lightmeter run` exits with 0. Otherwise it fails: its state is called `OverBudget`,
-    `InDoubt`, `Unfinished`, `RowsFailed` or `Stopped` (the manifest was not read to its end), and says what to do next.
-    The tables are written in each of these cases. Nothing was sent in the states `NotPlanned` (its message says why),
-    `Refused` (a person refused the price) and `NotApproved` (nobody answered).
+    `InDoubt`, `Unfinished`, `RowsFailed` or `Stopped` (by an error, or the manifest was not read to its end), and says
+    what to do next. The tables are written in each of these cases if they can be. Nothing was sent in the states
+    `NotPlanned` (its message says why), `Refused` (a person refused the price) and `NotApproved` (nobody answered).
 
     Args:
         manifest: A path or `s3://` URL of a manifest, a folder or a glob; or a plan file, which is followed exactly.
@@ -163,8 +164,8 @@ async def analyze(  # noqa: PLR0913, PLR0917 (each is a field of Prefect's form)
             stopped_by = await sender.outcome()
         return await _finish(Run(folder, stopped_by), name, before, rewrite_all=stream, with_report=report)
     except LightmeterError as error:
-        state = failed_state(error, NOT_PLANNED if before is None else None)
-        return emit_failure(out, state, Spent() if before is None else before.spent_since(folder))
+        state, before = end_by_error(error, folder, before, stream=stream), before or RunTotals()
+        return state or await _finish(Run(folder, error), name, before, rewrite_all=stream, with_report=report)
 
 
 async def _plan_rows(

@@ -31,11 +31,12 @@ class Spent:
 class RunTotals:
     """What the run in a folder had spent (`spent`), over all flow runs, when `read_totals` was called.
 
-    `run_ids` holds the present id of this run and its former ones: a run gets a new id when its journal is restored
-    from a copy. It is empty if the folder holds no run.
+    `rows` is the number of rows that were planned. `run_ids` holds the present id of this run and its former ones: a
+    run gets a new id when its journal is restored from a copy. It is empty if the folder holds no run.
     """
 
     run_ids: tuple[str, ...] = ()
+    rows: int = 0
     spent: Spent = Spent()
 
     def spent_since(self, out: Path) -> Spent:
@@ -55,7 +56,7 @@ def read_totals(out: Path) -> RunTotals:
         header, summary = read_run_header(out), summarize(out)
     except JournalError:
         return RunTotals()
-    return RunTotals(header.run_ids, Spent(summary.paid, summary.requests))
+    return RunTotals(header.run_ids, summary.rows, Spent(summary.paid, summary.requests))
 
 
 def emit_outcome(run: Run, state: State[Any] | None, spent_by_flow_run: Spent) -> None:
