@@ -134,6 +134,7 @@ async def test_a_row_in_doubt_is_carried_over_and_not_sent_again(night, service,
     service.script = lambda *_: "answer"
     run = await lm.resume(tmp_path / "out", pay_again=5)
     assert assets(run)["0"] == ("skipped", "gone")
+    assert (run.summary().rows, run.summary().counts["skipped"]) == (3, 1)  # it still counts
     assert len(service.charged) == 3
 
 
