@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 import lightmeter as lm
@@ -126,3 +128,24 @@ async def test_a_row_that_names_no_picture_has_no_facts(night):
     run = await night({"a": "nonsense", "b": url("b")})
     assert statuses(run) == {"a": "skipped", "b": "ok"}
     assert sources(run) == {"b": url("b")}
+
+
+def described(_: int, body: dict) -> str:
+    """Answer each request with a title that names its picture."""
+    title = json.dumps({"title": body["url"]})
+    asset = {"name": body["url"], "descriptions": [{"description": title, "source": "gemini"}]}
+    return "raw " + json.dumps({"credits_paid": 1, "credits": 900, "all": {"assets": [asset], "errors": []}})
+
+
+async def test_a_question_has_no_answer_about_a_former_picture(night, service):
+    """The table of the user's question has one row for each item, about its present picture, or with an error."""
+    schema = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
+    ask = lm.Ask(name="titles", prompt="What is it?", schema=schema)
+    options = {"ask": ask, "features": ["descriptions"], "backends": ["gemini"]}
+    service.script = described
+    await night({"a": url("a0"), "b": url("b")}, **options)
+    service.script = lambda *_: "refuse"
+    run = await night({"a": url("a1"), "b": url("b")}, **options)
+    rows = run.table("answers_titles").to_pylist()
+    assert {row["item_id"]: row["title"] for row in rows} == {"a": None, "b": url("b")}
+    assert [(row["url"], "refused" in row["error"]) for row in rows if row["error"]] == [(url("a1"), True)]
