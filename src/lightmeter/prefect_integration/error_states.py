@@ -10,7 +10,7 @@ from prefect.client.schemas import State
 from lightmeter.errors import JournalError, JournalLocked, LightmeterError, TablesError
 from lightmeter.prefect_integration.flow_results import NOT_PLANNED, failed_state
 from lightmeter.prefect_integration.run_events import RunTotals, Spent, emit_failure, read_totals
-from lightmeter.prefect_integration.shards import STOPPED
+from lightmeter.prefect_integration.shard_progress import STOPPED
 
 
 def end_by_error(error: LightmeterError, out: Path, before: RunTotals | None, *, stream: bool) -> State[Any] | None:
