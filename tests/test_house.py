@@ -6,6 +6,7 @@ import ast
 import importlib
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -82,6 +83,12 @@ def test_no_function_is_too_long():
         if lines_without_docstring(function) > MAX_LINES_OF_A_FUNCTION
     ]
     assert too_long == []
+
+
+def test_no_two_classes_have_one_name():
+    """A class name means one thing in the whole package."""
+    names = Counter(node.name for path in SOURCES for node in source_nodes(path) if isinstance(node, ast.ClassDef))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_every_test_says_its_rule():

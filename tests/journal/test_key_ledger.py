@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from lightmeter.errors import JournalError
 from lightmeter.journal.commands.submissions import hold_and_send, put_meta
-from lightmeter.journal.key_ledger import KeyLedger, RunTotals, ledger_account
+from lightmeter.journal.key_ledger import KeyLedger, RunCredits, ledger_account
 from lightmeter.journal.store import Journal
 
 ACCOUNT = ledger_account("key")
@@ -26,19 +26,19 @@ MARCH = "2026-03"
 SPENDER = textwrap.dedent("""
     import json, random, sys
     from pathlib import Path
-    from lightmeter.journal.key_ledger import KeyLedger, RunTotals
+    from lightmeter.journal.key_ledger import KeyLedger, RunCredits
     path, account, name, cap, stay = sys.argv[1:]
     ledger = KeyLedger(Path(path), account, name, Path(path).parent / name)
     paid = held = 0
     chance = random.Random(name)
     while True:
         hold = chance.randint(1, 4)
-        if not ledger.record("2026-03", RunTotals(paid, held + hold), int(cap)):
+        if not ledger.record("2026-03", RunCredits(paid, held + hold), int(cap)):
             break
         held += hold
         if chance.random() < 0.7:  # answered: charged what was held, or less
             paid, held = paid + chance.randint(0, held), 0
-            ledger.record("2026-03", RunTotals(paid, held))
+            ledger.record("2026-03", RunCredits(paid, held))
     print(json.dumps([paid, held]), flush=True)
     if stay == "stay":
         sys.stdin.read()
@@ -78,32 +78,32 @@ def test_a_killed_run_is_corrected_from_its_journal(tmp_path):
         journal.submit(lambda db: db.execute("UPDATE money SET paid = ?", (paid,))).result()
     mine = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "run1", tmp_path / "run1")
     free = 60 - paid - 3
-    assert not mine.record(MARCH, RunTotals(0, free), 60)
+    assert not mine.record(MARCH, RunCredits(0, free), 60)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    assert mine.record(MARCH, RunTotals(0, free), 60)
+    assert mine.record(MARCH, RunCredits(0, free), 60)
     assert mine.spent(MARCH) == 60
-    assert not mine.record(MARCH, RunTotals(0, free + 1), 60)
+    assert not mine.record(MARCH, RunCredits(0, free + 1), 60)
     mine.close()
 
 
 def test_a_run_without_its_folder_stays_counted(tmp_path):
     """When the folder of an ended run is missing, its credits stay counted."""
     missing = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "gone", tmp_path / "gone")
-    missing.record(MARCH, RunTotals(5, 20), 60)
+    missing.record(MARCH, RunCredits(5, 20), 60)
     missing.close()
     mine = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "mine", tmp_path)
-    assert not mine.record(MARCH, RunTotals(0, 41), 60)
-    assert mine.record(MARCH, RunTotals(0, 40), 60)
+    assert not mine.record(MARCH, RunCredits(0, 41), 60)
+    assert mine.record(MARCH, RunCredits(0, 40), 60)
     mine.close()
 
 
 def test_a_new_period_counts_only_holds_and_later_charges(tmp_path):
     """A new period counts the credits that a run reserves, but not what it paid before."""
     ledger = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "run", tmp_path)
-    assert ledger.record(MARCH, RunTotals(0, 50), 60)
-    assert ledger.record(MARCH, RunTotals(50, 4), 60)
-    assert ledger.record("2026-04", RunTotals(50, 4), 60)
+    assert ledger.record(MARCH, RunCredits(0, 50), 60)
+    assert ledger.record(MARCH, RunCredits(50, 4), 60)
+    assert ledger.record("2026-04", RunCredits(50, 4), 60)
     assert (ledger.spent(MARCH), ledger.spent("2026-04")) == (54, 4)
     ledger.close()
 
@@ -115,8 +115,8 @@ def test_each_key_has_its_own_budget(tmp_path):
     assert not any("k1" in name for name in names)
     one = KeyLedger(tmp_path / "keys.sqlite", ledger_account("k1"), "run", tmp_path)
     two = KeyLedger(tmp_path / "keys.sqlite", ledger_account("k2"), "run", tmp_path)
-    assert one.record(MARCH, RunTotals(0, 60), 60)
-    assert two.record(MARCH, RunTotals(0, 60), 60)
+    assert one.record(MARCH, RunCredits(0, 60), 60)
+    assert two.record(MARCH, RunCredits(0, 60), 60)
     one.close()
     two.close()
 
@@ -136,12 +136,12 @@ def test_the_journal_of_another_run_in_the_folder_is_ignored(tmp_path, archived)
     if archived:
         ended_in(folder / "runs" / "first", "first", 30)
     first = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "first", folder)
-    first.record(MARCH, RunTotals(0, 35))
-    first.record(MARCH, RunTotals(30, 5))
+    first.record(MARCH, RunCredits(0, 35))
+    first.record(MARCH, RunCredits(30, 5))
     first.close()
     mine = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "mine", tmp_path / "mine")
-    assert mine.record(MARCH, RunTotals(0, 10 if archived else 5), 40)
-    assert not mine.record(MARCH, RunTotals(0, 11 if archived else 6), 40)
+    assert mine.record(MARCH, RunCredits(0, 10 if archived else 5), 40)
+    assert not mine.record(MARCH, RunCredits(0, 11 if archived else 6), 40)
     mine.close()
 
 
@@ -149,13 +149,13 @@ def test_an_older_journal_frees_no_credits(tmp_path):
     """If the ledger recorded more paid credits than the journal contains, the ledger's totals stay."""
     ended_in(tmp_path / "restored", "restored", 3)
     restored = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "restored", tmp_path / "restored")
-    restored.record(MARCH, RunTotals(0, 0))
-    restored.record(MARCH, RunTotals(30, 0))
-    restored.record(MARCH, RunTotals(3, 0))
+    restored.record(MARCH, RunCredits(0, 0))
+    restored.record(MARCH, RunCredits(30, 0))
+    restored.record(MARCH, RunCredits(3, 0))
     restored.close()
     mine = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "mine", tmp_path / "mine")
-    assert not mine.record(MARCH, RunTotals(0, 11), 40)
-    assert mine.record(MARCH, RunTotals(0, 10), 40)
+    assert not mine.record(MARCH, RunCredits(0, 11), 40)
+    assert mine.record(MARCH, RunCredits(0, 10), 40)
     mine.close()
 
 
@@ -192,16 +192,16 @@ def test_held_paid_and_free_credits_sum_to_the_cap(steps):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "keys.sqlite"
         ledgers = [KeyLedger(path, ACCOUNT, f"run{number}", Path(folder) / str(number)) for number in range(3)]
-        totals = [RunTotals(0, 0)] * 3
+        totals = [RunCredits(0, 0)] * 3
         for who, what, credits_, share in steps:
             paid, held = totals[who].paid, totals[who].held
             if what == "hold":
-                new_totals = RunTotals(paid, held + credits_)
+                new_totals = RunCredits(paid, held + credits_)
                 fits = sum(one.paid + one.held for one in totals) + credits_ <= 20
                 assert ledgers[who].record(MARCH, new_totals, 20) == fits
                 totals[who] = new_totals if fits else totals[who]
             else:
-                totals[who] = RunTotals(paid + int(held * share), 0)
+                totals[who] = RunCredits(paid + int(held * share), 0)
                 ledgers[who].record(MARCH, totals[who])
             assert ledgers[0].spent(MARCH) == sum(one.paid + one.held for one in totals) <= 20
         for ledger in ledgers:

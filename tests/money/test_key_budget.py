@@ -19,7 +19,7 @@ import lightmeter as lm
 from lightmeter.clock import SystemClock
 from lightmeter.embedded_service import Endpoint
 from lightmeter.journal.commands.submissions import put_meta
-from lightmeter.journal.key_ledger import KeyLedger, RunTotals, ledger_account
+from lightmeter.journal.key_ledger import KeyLedger, RunCredits, ledger_account
 from lightmeter.journal.store import Journal
 from lightmeter.money.key_budget import FILE_NAME, open_key_budget
 from lightmeter.settings import read_settings
@@ -67,9 +67,9 @@ def record_paid(path: Path, account: str, run_id: str, folder: Path, **paid: int
         before = 0
         for period, credits_ in paid.items():
             name = period.removeprefix("in_").replace("_", "-")
-            ledger.record(name, RunTotals(before, 0))
+            ledger.record(name, RunCredits(before, 0))
             before += credits_
-            ledger.record(name, RunTotals(before, 0))
+            ledger.record(name, RunCredits(before, 0))
 
 
 def former_account(base_url: str, key: str) -> str:

@@ -50,7 +50,7 @@ _LONGEST_PAUSE_S: Final = 30.0
 """Longest Retry-After, in seconds, that `Client.credits` waits for. If it is longer, an error is raised at once."""
 
 
-class AnalyzeOptions(TypedDict, total=False):
+class AnalyzeArguments(TypedDict, total=False):
     """Optional parameters of `Client.analyze`. Each given one becomes a field of the request; others are not sent.
 
     `role`, `language` and `prompt` shape descriptions. `tag_score` is the lowest score of a tag. A video is analyzed at
@@ -210,7 +210,7 @@ class Client:
         features: str | Iterable[str] = (),
         backends: str | Iterable[str] = (),
         timeout_s: float = 600.0,
-        **options: Unpack[AnalyzeOptions],
+        **options: Unpack[AnalyzeArguments],
     ) -> Answer:
         """Analyze images and videos, and wait for the results. The service charges credits; no budget limits them.
 
@@ -221,7 +221,7 @@ class Client:
             backends: Back ends (the models of the service) to use. If empty, the defaults of the account are used; at
                 the hosted service, these cost about ten credits per image.
             timeout_s: Seconds to wait for the results of a request that is not answered at once; 0 or more.
-            **options: The optional parameters that `AnalyzeOptions` describes.
+            **options: The optional parameters that `AnalyzeArguments` describes.
 
         Raises:
             UsageError: there are neither URLs nor files, a file cannot be read, or an option is unknown or out of
@@ -321,7 +321,7 @@ def _answer_or_raise(classification: Classification, http_status: int, polled_id
 def _check_options(timeout_s: float, options: Collection[str]) -> None:
     if not (isinstance(timeout_s, int | float) and timeout_s >= 0):  # (NaN is not)
         raise UsageError(f"timeout_s: {timeout_s!r} is no number of seconds, 0 or more.")
-    known = AnalyzeOptions.__annotations__
+    known = AnalyzeArguments.__annotations__
     for name in options:
         if name not in known:
             raise UsageError(f"There is no option {name!r}.", hint=f"Options: {', '.join(known)}.")

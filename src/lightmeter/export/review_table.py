@@ -14,8 +14,8 @@ from lightmeter import __version__
 from lightmeter.errors import TablesError
 from lightmeter.facts.columns import REVIEWS
 from lightmeter.journal.reviews import (
-    Review,
     ReviewChanges,
+    ReviewDecision,
     ReviewMark,
     changed_reviews,
     has_reviews,
@@ -133,7 +133,7 @@ def _is_current(dataset: Dataset) -> bool:
     return lineage is not None and lineage.get(_VERSION_KEY) == list(review_mark(dataset.out))
 
 
-def _arrow_table(reviews: list[Review]) -> pa.Table:
+def _arrow_table(reviews: list[ReviewDecision]) -> pa.Table:
     names = ("item_id", "url", "run_id", "decision", "by", "note")
     columns = {name: [getattr(one, name) for one in reviews] for name in names}
     return build_table(schema(REVIEWS), {**columns, "at": to_timestamps([one.at for one in reviews])}, len(reviews))

@@ -61,7 +61,7 @@ def legacy_ledger_account(base_url: str, key: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class RunTotals:
+class RunCredits:
     """Credits of a run: `paid` since it began, and `held`, which it reserves now for requests that may be charged."""
 
     paid: int
@@ -115,7 +115,7 @@ class KeyLedger:
             self._db.execute("UPDATE runs SET process = '' WHERE account = ? AND run_id = ?", (account, run_id))
             self._db.close()
 
-    def record(self, period: str, totals: RunTotals, cap: int | None = None) -> bool:
+    def record(self, period: str, totals: RunCredits, cap: int | None = None) -> bool:
         """Write this run's credits, and return True.
 
         If the credits of all runs would exceed `cap`, write nothing and return False.
@@ -181,7 +181,7 @@ class KeyLedger:
                 )
                 self._db.execute("DELETE FROM runs WHERE account = ?", (former,))
 
-    def replace_former_runs(self, former: Collection[str], period: str, totals: RunTotals) -> None:
+    def replace_former_runs(self, former: Collection[str], period: str, totals: RunCredits) -> None:
         """Record the credits of this run under its current id instead of the ids that it had before.
 
         A run gets another id when the user continues it from a restored journal.

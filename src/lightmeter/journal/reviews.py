@@ -76,7 +76,7 @@ SELECT (SELECT coalesce(max(batch), 0) FROM batches), (SELECT coalesce(max(numbe
 """
 
 
-class Review(NamedTuple):
+class ReviewDecision(NamedTuple):
     """A person's newest decision about an item; `at` is its time in seconds since the epoch.
 
     All decisions made with one click have the same `batch`, an id: `withdraw_reviews` withdraws them together.
@@ -111,7 +111,7 @@ class ReviewChanges(NamedTuple):
 
     mark: ReviewMark
     items: list[str]
-    reviews: list[Review]
+    reviews: list[ReviewDecision]
 
 
 def add_reviews(
@@ -169,7 +169,7 @@ def withdraw_reviews(folder: Path, batch: int, by: str) -> list[str]:
         return items
 
 
-def read_reviews(folder: Path, item_ids: Iterable[str]) -> dict[str, Review]:
+def read_reviews(folder: Path, item_ids: Iterable[str]) -> dict[str, ReviewDecision]:
     """Return the valid decisions about `item_ids` of the run in `folder`, as item id → decision.
 
     The valid decision is the newest one that is not withdrawn. Items without a valid decision are left out.
@@ -181,7 +181,7 @@ def read_reviews(folder: Path, item_ids: Iterable[str]) -> dict[str, Review]:
         return {}
     with _open_to_read(folder) as db:
         rows = db.execute(_LATEST.format(which=_THESE), (json.dumps(list(item_ids)),))
-        return {review.item_id: review for review in (Review(*row) for row in rows)}
+        return {review.item_id: review for review in (ReviewDecision(*row) for row in rows)}
 
 
 def valid_decisions(folder: Path) -> dict[str, Decision]:
@@ -199,7 +199,7 @@ def valid_decisions(folder: Path) -> dict[str, Decision]:
         return dict(rows)
 
 
-def review_chunks(folder: Path) -> Iterator[tuple[ReviewMark, list[Review]]]:
+def review_chunks(folder: Path) -> Iterator[tuple[ReviewMark, list[ReviewDecision]]]:
     """Yield all valid decisions about the items of the run in `folder`, in lists of bounded length.
 
     The valid decision about an item is the newest one that is not withdrawn. Each list comes with the version of the
@@ -213,7 +213,7 @@ def review_chunks(folder: Path) -> Iterator[tuple[ReviewMark, list[Review]]]:
         return
     with _open_to_read(folder) as db, db:  # one transaction
         mark = _mark(db)
-        rows = (Review(*row) for row in db.execute(_LATEST.format(which="")))
+        rows = (ReviewDecision(*row) for row in db.execute(_LATEST.format(which="")))
         yield mark, list(islice(rows, _ROWS_AT_ONCE))
         while some := list(islice(rows, _ROWS_AT_ONCE)):
             yield mark, some
@@ -257,7 +257,9 @@ def changed_reviews(folder: Path, since: ReviewMark, most: int) -> ReviewChanges
     with _open_to_read(folder) as db, db:  # one transaction
         mark = _mark(db)
         items = [item_id for (item_id,) in db.execute(f"{_ITEMS_SINCE} LIMIT ?", (*since, most + 1))]
-        reviews = [Review(*row) for row in db.execute(_LATEST.format(which=_THESE), (json.dumps(items[:most]),))]
+        reviews = [
+            ReviewDecision(*row) for row in db.execute(_LATEST.format(which=_THESE), (json.dumps(items[:most]),))
+        ]
     is_other_file = since.batch > mark.batch or since.withdrawal > mark.withdrawal
     return None if is_other_file or len(items) > most else ReviewChanges(mark, items, reviews)
 

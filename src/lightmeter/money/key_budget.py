@@ -16,7 +16,7 @@ from lightmeter.embedded_service import Endpoint
 from lightmeter.errors import JournalError
 from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.header import FORMER_RUNS
-from lightmeter.journal.key_ledger import KeyLedger, RunTotals, ledger_account, legacy_ledger_account
+from lightmeter.journal.key_ledger import KeyLedger, RunCredits, ledger_account, legacy_ledger_account
 from lightmeter.journal.queries.charges import credit_totals
 from lightmeter.journal.store import open_read_only
 from lightmeter.settings import Settings
@@ -52,7 +52,7 @@ class KeyBudget:
         length: Length of the budget's period: day, week or month.
     """
 
-    def __init__(self, ledger: KeyLedger, credits_: int, length: Period, clock: Clock, now: RunTotals) -> None:
+    def __init__(self, ledger: KeyLedger, credits_: int, length: Period, clock: Clock, now: RunCredits) -> None:
         self.credits = credits_
         self.length: Period = length
         self._ledger = ledger
@@ -89,7 +89,7 @@ class KeyBudget:
 
     async def _put(self, paid: int, held: int, cap: int | None) -> bool:
         period = period_of(self._clock.now(), self.length)
-        return await asyncio.to_thread(self._ledger.record, period, RunTotals(paid, held), cap)
+        return await asyncio.to_thread(self._ledger.record, period, RunCredits(paid, held), cap)
 
 
 @contextmanager
@@ -116,7 +116,7 @@ def open_key_budget(
     key = where.api_key.get_secret_value() if where.api_key else ""
     length, path = settings.key_budget_period, settings.state_dir / FILE_NAME
     with open_read_only(out) as db:
-        now = RunTotals(*credit_totals(db))
+        now = RunCredits(*credit_totals(db))
         former = [former_id for former_id, _ in json.loads(get_meta(db).get(FORMER_RUNS, "[]"))]
     ledger = KeyLedger(path, ledger_account(key), run_id, out)
     try:

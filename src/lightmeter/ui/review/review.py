@@ -159,7 +159,7 @@ class ReviewView(ItemViewModel):
         """Return a part of the queue: at most `count` items, from the item with the index `start` (from 0).
 
         The result has the keys `start` and `items`. An item is a dict with `item_id`, `severities` (back end → 0 to 1),
-        `name`, `kind`, and `review`: a dict with the fields of `Review`, or None if the item is undecided.
+        `name`, `kind`, and `review`: a dict with the fields of `ReviewDecision`, or None if the item is undecided.
         """
         with self._review_lock:
             queue = self._read_decisions()
