@@ -25,8 +25,8 @@ from lightmeter.settings import Settings, read_settings
 class PreparedRun:
     """A run that is planned in an output folder. `start_sending_process` sends it.
 
-    Another process may meanwhile change the options of the run, or start another run in the folder. So the caller sends
-    the rows of this run with these options, or nothing.
+    Another process may meanwhile change the options of the run, or start another run in the folder. So pass `run_id`
+    and `options` to `start_sending_process`: it sends the rows of this run with these options, or raises an error.
 
     Attributes:
         run_id: Id of the run.

@@ -84,8 +84,9 @@ async def stream_folder(
 ) -> AsyncGenerator[Progress | Run]:
     """Process the rows of the journal in `folder`, write the tables, and cache the answers for later runs.
 
-    Yield progress, and the run at the end. If its rows are planned, the tables are also written if the service does
-    not tell the balance, so that the run cannot start.
+    Yield progress, and the run at the end. If the run cannot start, because the service does not tell the balance, this
+    raises the error (`ServiceError` or `SettingsError`). It writes the tables before, unless the rows are still being
+    planned (`--stream`).
 
     Args:
         folder: The output folder of the run.

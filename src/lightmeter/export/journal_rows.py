@@ -67,14 +67,20 @@ def _asset_columns(header: RunHeader, columns: _Columns) -> dict[str, ColumnValu
 def _item_credits(
     paid: int | None, sharers: int, place: int, again: int | None, paid_in_all: float | None, charge_unreported: int
 ) -> float | None:
-    """Return the credits paid for an item (manifest row); None if the answer of one of its requests names no charge.
+    """Return the credits paid for an item (manifest row).
+
+    The first of these rules that applies gives the result:
+
+    - None if `charge_unreported` is 1;
+    - `paid_in_all` if it is not None;
+    - the item's share of `paid`, as `credit_share` computes it, plus `again`. A charge that is None counts as 0.
 
     Args:
-        paid: Charge of the request, of which the item pays a share; None if no charge is known.
+        paid: Charge of the item's request; None if the item has none.
         sharers: Number of items in the request.
         place: Position of the item among the items of the request, from 0.
-        again: Charge of a second request about this item alone; None if no such charge is known.
-        paid_in_all: Credits that all runs together paid for the item. If it is not None, it is the result.
+        again: Charge of a second request about this item alone; None if there is none.
+        paid_in_all: Credits that all runs together paid for the item; None if the item is in one run only.
         charge_unreported: 1 if the answer of one of the item's requests names no charge, else 0.
     """
     if charge_unreported:

@@ -128,7 +128,7 @@ async def _make_thumbnail(source: ThumbnailSource, prober: UrlProber | None) -> 
 
 
 def _decoding_slot() -> asyncio.Semaphore:
-    """Return the semaphore of the running event loop for `MAX_DECODED`."""
+    """Return the semaphore to hold while a file is decoded: `MAX_DECODED` callers of the running event loop get it."""
     return _decoding_slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(MAX_DECODED))
 
 

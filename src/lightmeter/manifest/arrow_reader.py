@@ -212,7 +212,7 @@ def _json_column(column: Any) -> list[JSON]:
 
 
 def _with_texts(values: Any) -> Any:
-    """Return an Arrow array, as texts if it has periods or intervals of pandas, or views of texts (Polars)."""
+    """Convert an Arrow array of pandas periods, pandas intervals or string views to strings; return others as given."""
     if getattr(values.type, "extension_name", "").startswith("pandas."):  # their numbers say too little
         pairs = zip(values.to_pandas(), values.is_valid().to_pylist(), strict=True)
         return pa.array([str(value) if is_valid else None for value, is_valid in pairs], pa.string())

@@ -40,7 +40,10 @@ class RawRow:
 
 
 def storable_row(cells: Mapping[str, JSON]) -> RawRow:
-    """Return the row with these cells. Cells that are nested too deeply to be stored are left out, with a problem."""
+    """Return a row with these cells, without those that are nested too deeply to be stored.
+
+    The problem of the row names the first cell that is left out; it is None if none is.
+    """
     deep = [name for name, value in cells.items() if isinstance(value, (list, dict)) and is_too_deep(value)]
     if not deep:
         return RawRow(cells)
@@ -236,7 +239,8 @@ def observe_types(types: dict[str, str], extra: Iterable[str], cells: Mapping[st
     """Adapt the column types in `types` to one more row: a value that does not fit widens its column's type.
 
     For example, a float changes `int64` to `double`. A type is `bool`, `int64`, `double`, `string`, `json` for lists
-    and objects, `null` while all values are null, or `long` for integers of which a `double` would change some.
+    and objects, `null` while all values are null, or `long`: 64-bit integers of which some are beyond 2^53, so that a
+    `double` may change them. Beside a float, a `long` column becomes `string`.
 
     Args:
         types: Column → type for the rows so far; changed in place.

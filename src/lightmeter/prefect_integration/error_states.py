@@ -1,4 +1,4 @@
-"""Ends a flow run of `analyze` after an error: decides its state, and whether its run is finished all the same."""
+"""Ends a flow run of `analyze` after an error: decides its state, and whether the caller still writes the tables."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from lightmeter.prefect_integration.shard_progress import STOPPED
 def end_by_error(error: LightmeterError, out: Path, before: RunTotals | None, *, stream: bool) -> State[Any] | None:
     """Return the failed state of a flow run that `error` ended, and send the event `lightmeter.run.failed`.
 
-    Return None, and send nothing, if the rows of the run were being sent: then the run is to be finished, with tables.
-    That is not so if the journal or the tables cannot be used.
+    If the error came while rows were being sent, return None and send nothing: the caller then writes the tables, and
+    ends the flow run as after a run without an error. That is not so if the journal or the tables cannot be used.
 
     Args:
         error: The error.
         out: The output folder.
-        before: What the run had spent before this flow run; None if the error came earlier.
+        before: What the run had spent before this flow run; None if the error came before this was read.
         stream: Whether the manifest is read while its rows are sent, so that the run may not be planned yet.
     """
     is_locked = isinstance(error, JournalLocked)  # what another process plans and sends is not of this flow run

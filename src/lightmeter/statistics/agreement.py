@@ -332,9 +332,10 @@ def cohen_kappa(items: int, both: int, only_one: int, only_other: int) -> float 
 
 
 def _sources(session: QuerySession, feature: str, paid: list[str], aliases: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the back ends that answered `feature` in the tables of `session` or are in `paid`, at most `_MAX_SOURCES`.
+    """Return the back ends that answered `feature` in the tables of `session` or are in `paid`, sorted by name.
 
-    The result maps the name of each, sorted, to the names under which it is requested: this name, and its `aliases`.
+    Only the first `_MAX_SOURCES` are returned. The result maps the name of each back end to the names under which a run
+    can request it: its own name, and its aliases. `aliases` maps alias → name.
     """
     answered: list[Any] = session.ask(_SOURCES.format(feature=feature)).column("source").to_pylist()
     names = sorted({*answered, *paid})[:_MAX_SOURCES]

@@ -82,8 +82,8 @@ def fold_run(db: sqlite.Connection, folder: Path, put: sqlite.Change[None]) -> N
     """Add those items, images and videos of an older run that the journal `db` lacks, with their answers.
 
     After that, the older run can be removed. The credits that each item cost in the older run, as answers name them,
-    are added to the table `paid_before` of `db`. A duplicate whose original `db` has already gets the original's answer
-    as its own, because the original may have another image or video in `db`.
+    are added to the table `paid_before` of `db`. A duplicate whose original is an item of `db` already gets its
+    own copy of the answer that the original had in the older run: the original may have another image or video in `db`.
 
     Args:
         db: The journal of the next run.

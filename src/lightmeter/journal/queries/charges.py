@@ -102,7 +102,10 @@ def credit_totals(db: Connection) -> tuple[int, int]:
 
 
 def unreported_charges(db: Connection) -> int:
-    """Return the number of answered requests whose answers name no charge: the credits paid count their holds."""
+    """Return the number of answered requests whose answers name no charge.
+
+    All sums of credits paid count the hold of such a request, the most that it can have cost.
+    """
     return int(db.execute("SELECT count(*) FROM submissions WHERE state = 'settled' AND said = 0 AND paid > 0").get)
 
 

@@ -131,7 +131,8 @@ class _OpenVideo:
     If frames are stored after the key frame but shown before it (an open group of pictures), the seek ends at a wrong
     frame. `_seek` detects this, and all frames are then read one after the other, which is slow but correct.
 
-    If the file's time stamps are missing or wrong, no seek can be checked. The caller must ask for `in_order`.
+    If the file's time stamps are missing or wrong, no seek can be checked. For such a file, the parent's requests have
+    `in_order` set, and `pixels` does not seek.
 
     Args:
         reader: The decoder's `VideoReader`.
@@ -182,7 +183,10 @@ class _OpenVideo:
         self._skip(index)
 
     def _skip(self, index: int) -> None:
-        """Skip the frames before `index`, but not beyond the next key frame, to which the decoder would seek."""
+        """Skip frames before `index`, up to the last one before the next key frame; the caller reads the others.
+
+        The decoder would seek to a key frame among the skipped frames.
+        """
         following = bisect_right(self._keys, self._index)
         end = self._keys[following] if following < len(self._keys) else len(self._reader)
         count = min(index, end - 1) - self._index - 1

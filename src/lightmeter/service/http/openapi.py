@@ -315,7 +315,7 @@ def _field_schema(name: str, field: Json, names: Sequence[str] | None) -> Json:
 
 
 def _one_of(names: Sequence[str]) -> Json:
-    """Return the JSON schema of a text that is one of the names, which have lowercase letters, in any case."""
+    """Return the JSON schema of a text that is one of `names` (lowercase), with letters of either case."""
     any_case = "|".join("".join(f"[{letter}{letter.upper()}]" for letter in name) for name in names)
     return {"type": "string", "pattern": rf"^\s*({any_case})\s*$", "maxLength": MAX_NAME_CHARS, "examples": [*names]}
 

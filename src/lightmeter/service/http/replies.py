@@ -81,7 +81,10 @@ def acknowledgment_reply(request: NewRequest | StoredRequest, base_url: str) -> 
 
 
 def result_reply(stored: StoredRequest, failed_status: int) -> Reply:
-    """Return the reply with the result of a request that has ended. `failed_status` is its status if it has failed."""
+    """Return the reply with the result of a request that has ended.
+
+    The HTTP status of the reply is 200, or `failed_status` if the request has failed.
+    """
     echo = echo_fields(stored)
     if stored.state is JobState.FAILED:
         return Reply(failed_status, {**echo, "status": "failed", "error": stored.error})

@@ -96,8 +96,9 @@ class BurnDown:
 
         Its keys are `cap` (the most credits that the run may spend; None means no limit), `points` (for each
         `BurnPoint`, a list of seconds, paid credits and held credits), `rate` (rows per second in the last 10 s),
-        `eta_s` (the least and the greatest number of seconds), and `remaining` (credits, a dict with `low` and `high`,
-        None if there is no upper limit). `rate` and `eta_s` are None while unknown.
+        `eta_s` (a list of the least and the greatest number of seconds from now to the end of the run), and `remaining`
+        (credits, a dict with `low` and `high`, None if there is no upper limit). `rate` and `eta_s` are None while
+        unknown.
         """
         rate, eta, remaining = self.rates()[0], self.eta_s(), self.remaining_credits()
         return {

@@ -219,7 +219,7 @@ class PlannedPrices:
 
     @staticmethod
     def _affordable_share(budget: int, quote: PriceQuote, rows: RowRange) -> dict[str, Any] | None:
-        """Estimate how many of `rows` a `budget` below their highest price pays for, as if all rows cost the same.
+        """Estimate how many of `rows` a budget pays for that is below their highest price, as if all cost the same.
 
         This is estimated once from the least number of rows and its price, and once from the greatest. The result is a
         dict from `range_json`: `low` and `high` are numbers of rows, at most `rows.low` and `rows.high`, and `label` is
