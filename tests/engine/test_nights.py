@@ -21,7 +21,7 @@ from lightmeter.run_session.session import prepare_run_journal
 from lightmeter.testing import tiny_jpeg, tiny_video
 from tests.conftest import DATA
 from tests.e2e.kills.processes import settings_of_the_test
-from tests.engine.hostile import Hostile, gallery, listening
+from tests.engine.hostile import gallery
 from tests.sweeps import sweep
 
 OPTIONS = {"features": ["tags"], "backends": ["clarifai"], "precheck": False}
@@ -43,14 +43,6 @@ _CHARGED_FAILURE = '{"credits_paid": 1, "credits": 999, "all": {"assets": [], "e
 def urls(*names: object) -> list[str]:
     """Return the URLs of pictures."""
     return [f"http://pictures.example/{name}.jpg" for name in names]
-
-
-@pytest.fixture
-async def service():
-    """Run a service that answers as its `script` says."""
-    hostile = Hostile(lambda *_: "answer")
-    async with listening(hostile) as hostile.base_url:
-        yield hostile
 
 
 @pytest.fixture

@@ -10,10 +10,8 @@ import lightmeter as lm
 from lightmeter.media.image import load_rgb
 from lightmeter.testing import tiny_jpeg, tiny_video
 from tests.conftest import DATA
-from tests.engine.hostile import Hostile, gallery, listening
+from tests.engine.hostile import gallery
 from tests.engine.streaming import last, stream
-
-OPTIONS = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "batch_size": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -21,26 +19,6 @@ def own_settings(charges_at_once, monkeypatch, cache):
     """Set a key and folders of their own; keep one earlier run."""
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(cache))
     monkeypatch.setenv("LIGHTMETER_KEEP_RUNS", "1")
-
-
-@pytest.fixture
-async def service():
-    """Run a service that answers as its `script` says."""
-    hostile = Hostile(lambda *_: "answer")
-    async with listening(hostile) as hostile.base_url:
-        yield hostile
-
-
-@pytest.fixture
-def night(service, tmp_path):
-    """Return a function that runs a manifest into one folder: item id → URL, or rows."""
-
-    async def run(rows, **options):
-        rows = [{"id": item_id, "url": url} for item_id, url in rows.items()] if isinstance(rows, dict) else rows
-        plan = await lm.plan(rows, **{**OPTIONS, "base_url": service.base_url, **options})
-        return await lm.run(plan, tmp_path / "out", consent=True)
-
-    return run
 
 
 def url(name: object) -> str:

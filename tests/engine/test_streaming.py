@@ -22,7 +22,7 @@ from lightmeter.cli.commands.run import run_command
 from lightmeter.errors import Interrupted, ManifestError, UsageError
 from lightmeter.planning.plan_file import read_plan_file
 from lightmeter.testing import tiny_video
-from tests.engine.hostile import Hostile, listening, served
+from tests.engine.hostile import served
 from tests.engine.streaming import OPTIONS, SlowHost, last, names_charged, stream, until
 from tests.sweeps import sweep
 
@@ -35,14 +35,6 @@ def own_settings(tmp_path, monkeypatch):
     values = {"API_KEY": "key", "SETTINGS": tmp_path / "none.toml", "CACHE_DIR": tmp_path / "cache"}
     for name, value in (values | {"STATE_DIR": tmp_path / "state", "CHARGES_FINAL_S": 0}).items():
         monkeypatch.setenv(f"LIGHTMETER_{name}", str(value))
-
-
-@pytest.fixture
-async def service():
-    """Run a service that answers at once."""
-    hostile = Hostile(lambda *_: "answer")
-    async with listening(hostile) as hostile.base_url:
-        yield hostile
 
 
 @pytest.fixture
