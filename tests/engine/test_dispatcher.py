@@ -84,7 +84,7 @@ async def test_a_batch_whose_price_rises_above_the_risk_cap_is_trimmed(try_out):
         run, _ = await try_out(service, rows=40, batch_size=4, max_at_risk=8)
     assert run.summary().counts["ok"] == 40
     assert max(service.images) == 4
-    assert service.images[-2] == 2, "two pictures cost six credits now"
+    assert max(service.images[-4:]) <= 2, "two pictures cost six credits now, and three nine"
 
 
 async def test_the_rest_of_a_budget_is_spent_on_a_smaller_batch(try_out):
