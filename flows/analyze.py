@@ -154,8 +154,11 @@ async def analyze(  # noqa: PLR0913, PLR0917 (each is a field of Prefect's form)
         row = f"| manifest | {name} |"
         if approve_above is not None:
             limits = approve_above, approval_hours
-            approval = ask_for_approval(options.budget, *limits, [row]) if stream else approve_run(folder, *limits, row)
-            if (refused := await approval) is not None:
+            if stream:
+                refused = await ask_for_approval(out, options.budget, *limits, [row])
+            else:
+                refused = await approve_run(folder, *limits, row)
+            if refused is not None:
                 return emit_failure(out, refused, Spent())
         high, before = None if stream else price_of_unsent_rows(folder).high, read_totals(folder)
         emit_event("lightmeter.run.started", out, rows=rows, budget=options.budget, price_high=high)

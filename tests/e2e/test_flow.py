@@ -80,6 +80,10 @@ async def main():
         asked = {"approve_above": 4, "approval_hours": 0.001, "return_state": True}
         unanswered = await analyze(manifest, out + "-late", {"features": ["colors"]}, **asked)
         unanswered = {"name": unanswered.name, "requests": lm.open(out + "-late").summary().requests}
+        at = len(sent)
+        options = {"features": ["colors"], "budget": 50}
+        streamed = await analyze(manifest, out + "-stream", options, stream=True, **asked)
+        streamed = {"name": streamed.name, "events": sent[at:]}
         ran_before = await tasks(client)
         keyless = await run(manifest, out, base_url="http://127.0.0.1:9")
         keyless["tasks"] = len(await tasks(client)) - len(ran_before)
@@ -88,7 +92,7 @@ async def main():
                 db.execute(f"CREATE TRIGGER no_{verb} BEFORE {verb} ON artifact BEGIN SELECT RAISE(FAIL, 'full'); END")
         no_artifacts = [await run(manifest, out, budget=50), await check(folder + "/sound.txt", folder + "/sound")]
     runs = {"first": first, "again": again, "keyless": keyless, "no_artifacts": no_artifacts}
-    runs |= {"refused": refused, "approved": approved, "unanswered": unanswered}
+    runs |= {"refused": refused, "approved": approved, "unanswered": unanswered, "streamed": streamed}
     runs |= {"sound": sound, "bad": bad, "missing": missing}
     print(json.dumps({**runs, "tasks": ran, "artifacts": artifacts, "events": sent}))
 
@@ -160,6 +164,14 @@ def test_a_price_above_the_limit_needs_approval(flows):
     assert flows[0]["unanswered"] == {"name": "NotApproved", "requests": 0}
 
 
+def test_a_flow_that_streams_says_that_it_waits_for_approval(flows):
+    """The event that calls for approval is sent also where the manifest is read while it is sent."""
+    assert flows[0]["streamed"]["name"] == "NotApproved"
+    name, payload = flows[0]["streamed"]["events"][0]
+    assert name == "lightmeter.run.approval_required"
+    assert (payload["rows"], payload["approve_above"]) == (None, 4)
+
+
 def test_tasks_are_shards_of_rows(flows):
     """Ten rows in shards of four are three tasks in each run; no task is a single URL."""
     output = flows[0]
@@ -171,7 +183,7 @@ def test_tasks_are_shards_of_rows(flows):
 def test_each_failed_night_sends_an_event(flows):
     """A run that is over budget, not planned, refused or not approved sends one event with the name of its state."""
     failed = [payload["state"] for name, payload in flows[0]["events"] if name == "lightmeter.run.failed"]
-    assert failed == ["OverBudget", "Refused", "NotApproved", "NotPlanned"]
+    assert failed == ["OverBudget", "Refused", "NotApproved", "NotApproved", "NotPlanned"]
 
 
 def test_a_flow_run_reports_what_it_spent_itself(flows):

@@ -77,17 +77,8 @@ async def approve_run(out: Path, above: int, hours: float, manifest: str) -> Sta
         manifest: Row of a Markdown table that names the manifest. The person sees it above the rows of `plan_lines`.
     """
     price, summary = price_of_unsent_rows(out), summarize(out)
-    most = most_credits(price, summary)
-    if not _needs_approval(most, above):
-        return None
-    values = {"rows": summary.rows, "price_high": price.high, "approve_above": above}
-    emit_event("lightmeter.run.approval_required", str(out), **values)
-    return await ask_for_approval(most, above, hours, [manifest, *plan_lines(out, price, summary)])
-
-
-def _needs_approval(most: int | None, above: int) -> bool:
-    """Return whether `most` credits exceed `above`, so that a person must approve; true if `most` is None."""
-    return most is None or most > above
+    plan, most = [manifest, *plan_lines(out, price, summary)], most_credits(price, summary)
+    return await ask_for_approval(str(out), most, above, hours, plan, rows=summary.rows, price_high=price.high)
 
 
 def plan_lines(out: Path, price: CreditRange, summary: RunSummary) -> list[str]:
@@ -115,20 +106,33 @@ def plan_lines(out: Path, price: CreditRange, summary: RunSummary) -> list[str]:
     return [f"| {name} | {value} |" for name, value in values.items() if value]
 
 
-async def ask_for_approval(most: int | None, above: int, hours: float, plan: list[str]) -> State[Any] | None:
-    """Pause the flow run until a person answers.
+async def ask_for_approval(  # noqa: PLR0913 (the last two are the event's)
+    out: str,
+    most: int | None,
+    above: int,
+    hours: float,
+    plan: list[str],
+    *,
+    rows: int | None = None,
+    price_high: int | None = None,
+) -> State[Any] | None:
+    """Send the event `lightmeter.run.approval_required`, and pause the flow run until a person answers.
 
     Return None if the person approves, or if no approval is needed. Return a failed state if the person refuses, or if
     nobody answers in time.
 
     Args:
+        out: The output folder of the run.
         most: Maximum credits that the run may spend; None if there is no limit.
         above: Maximum credits that need no approval.
         hours: Maximum hours to wait for the answer.
         plan: What the form shows about the plan: rows of a Markdown table with two columns.
+        rows: Rows of the manifest; None if it is read while it is sent.
+        price_high: Upper price of the rows that are not sent yet; None if it is not known.
     """
-    if not _needs_approval(most, above):
+    if most is not None and most <= above:
         return None
+    emit_event("lightmeter.run.approval_required", out, rows=rows, price_high=price_high, approve_above=above)
     cost = "an amount that is not known" if most is None else f"at most {most:,} credits"
     text = "\n".join([f"This run costs {cost}; {above:,} need no approval.", "", "| plan | |", "|---|---|", *plan])
     form = Approval.with_initial_data(description=text)
