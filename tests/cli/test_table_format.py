@@ -6,8 +6,9 @@ import csv
 import io
 import json
 import math
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -124,6 +125,20 @@ def test_duplicate_column_names_are_kept():
     assert json.loads("".join(as_json(twice))) == [{"n": 1, "n_2": 2}]
     assert "".join(as_csv(twice)).splitlines() == ["n,n", "1,2"]
     assert format_table(twice, 80)[0] == ["n  n", "1  2"]
+
+
+@pytest.mark.parametrize("value", [date(9999, 12, 31), 2**31 - 3, -(2**31) + 3, -719_529])
+def test_dates_that_python_lacks_are_printed(value):
+    """A date before the year 1 or after 9999, also in a list, is a text in every format."""
+    days = pa.array([value], pa.date32())
+    table = pa.table({"day": days, "days": pa.ListArray.from_arrays([0, 1], days), "one": [1]})
+    ((expected,),) = duckdb.from_arrow(table).project("day::VARCHAR").fetchall()
+    (row,) = json.loads("".join(as_json(table)))
+    assert (row["day"], row["one"]) == (expected, 1)
+    assert expected in str(row["days"])
+    assert expected in "".join(as_csv(table))
+    assert expected in "".join(as_markdown(table))
+    assert expected in format_table(table, 120)[0][1]
 
 
 @pytest.mark.parametrize("form", ["table", "csv", "json", "markdown"])

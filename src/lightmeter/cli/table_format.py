@@ -64,7 +64,7 @@ def format_table(answer: pa.Table, width: int) -> tuple[list[str], str]:
 def _column(name: str, column: pa.ChunkedArray[Any]) -> _Column:
     of = column.type
     is_number = pa.types.is_integer(of) or pa.types.is_floating(of) or pa.types.is_decimal(of)
-    cells = tuple(map(_cell, column.to_pylist()))
+    cells = tuple(map(_cell, _values(column)))
     return _Column(_one_line(name), cells, is_number, is_empty=not any(cells))
 
 
@@ -170,7 +170,17 @@ def _pipes(row: Sequence[Any]) -> str:
 def _chunks(answer: pa.Table) -> Iterator[list[Sequence[Any]]]:
     """Yield the rows of the table `answer` in lists of at most 8,192; a row is a sequence of its values."""
     for batch in answer.to_batches(max_chunksize=_BATCH_ROWS):
-        yield list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+        yield list(zip(*map(_values, batch.columns), strict=True))
+
+
+def _values(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> list[Any]:
+    """Return the values of a column; as DuckDB's texts where a date is outside the years 1 to 9999 of Python."""
+    try:
+        return column.to_pylist()
+    except (OverflowError, ValueError):
+        import duckdb  # noqa: PLC0415 (rarely needed here)
+
+        return [text for (text,) in duckdb.from_arrow(pa.Table.from_arrays([column], ["it"])).project("it::VARCHAR").fetchall()]
 
 
 def _is_nested(value: Any) -> bool:
