@@ -197,17 +197,40 @@ def test_ray_that_does_not_start_is_an_error_with_a_hint(monkeypatch):
     assert "RAY_ADDRESS" in raised.value.hint
 
 
-def test_a_scheduler_that_does_not_answer_is_an_error_with_a_hint():
-    """A wrong DASK_SCHEDULER_ADDRESS becomes a sentence, not a traceback."""
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("tcp://127.0.0.1:9", "The Dask scheduler does not answer"),
+        ("http://127.0.0.1:8787", "DASK_SCHEDULER_ADDRESS is not the address of a scheduler: unknown address scheme"),
+        ("localhost", "DASK_SCHEDULER_ADDRESS is not the address of a scheduler: missing port number"),
+    ],
+)
+def test_a_wrong_scheduler_address_is_an_error_with_a_hint(address, message):
+    """A wrong DASK_SCHEDULER_ADDRESS becomes a sentence, not a traceback of Dask."""
     pytest.importorskip("distributed")
     code = (
         "import dask, lightmeter.scale_out.executors as e\n"
         "dask.config.set({'distributed.comm.timeouts.connect': '200ms'})\n"
         "with e.open_executor('dask'): pass"
     )
-    environment = {**os.environ, "DASK_SCHEDULER_ADDRESS": "tcp://127.0.0.1:9"}
+    environment = {**os.environ, "DASK_SCHEDULER_ADDRESS": address}
     ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert "SettingsError: The Dask scheduler does not answer" in ended.stderr
+    assert f"SettingsError: {message}" in ended.stderr
+
+
+def test_a_scheduler_without_workers_is_named_and_waited_for(caplog):
+    """A scheduler that has no workers yet gets the shards, and a warning says how to start a worker."""
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0", processes=False) as cluster,
+        distributed.Client(cluster) as client,
+        open_executor(client) as executor,
+    ):
+        results = executor.map(process_id, range(2))
+        assert next(results) is None
+        assert "has no workers" in caplog.text
+        cluster.scale(1)
+        assert [pid for pid in results if pid is not None] == [os.getpid()] * 2
 
 
 class PictureHandler(BaseHTTPRequestHandler):

@@ -42,6 +42,10 @@ _SCHEDULER_HINT: Final = (
     "nothing was paid for, and what was checked is kept."
 )
 
+_WORKER_COMMAND: Final = "dask worker $DASK_SCHEDULER_ADDRESS"
+
+_log = logging.getLogger(__name__)
+
 _MapShards: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Generator[Any]]
 
 
@@ -109,6 +113,11 @@ def _dask_client(stack: ExitStack) -> Any:
             raise SettingsError(
                 f"The Dask scheduler does not answer: {error}", hint="Check DASK_SCHEDULER_ADDRESS."
             ) from error
+        except ValueError as error:  # such as the scheme http, which its dashboard has
+            raise SettingsError(
+                f"DASK_SCHEDULER_ADDRESS is not the address of a scheduler: {error}",
+                hint="It looks like tcp://HOST:8786.",
+            ) from error
     cluster = distributed.LocalCluster(
         n_workers=process_cpu_count(), threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=logging.ERROR
     )
@@ -129,6 +138,7 @@ def _on_dask(client: Any) -> ShardExecutor:
 
     def map_shards(function: Callable[[Any], Any], shards: Sequence[Any]) -> Generator[Any]:
         futures = client.map(function, shards, pure=False, retries=0)
+        warned = False
         try:
             ended, beat = distributed.as_completed(futures, loop=client.loop), time.monotonic()
             while not ended.is_empty():
@@ -136,6 +146,9 @@ def _on_dask(client: Any) -> ShardExecutor:
                     yield future.result()
                     beat = time.monotonic()
                 if time.monotonic() - beat > _WAIT_S:
+                    if not warned and not client.nthreads():  # no error: an adaptive cluster starts some when asked
+                        _log.warning("The Dask scheduler has no workers. Start one: %s", _WORKER_COMMAND)
+                        warned = True
                     yield None
                     beat = time.monotonic()
                 time.sleep(_POLL_S)
@@ -200,5 +213,6 @@ def _call(function: Callable[[Any], Any], shard: Any) -> Any:
 def _workers_lost(error: Exception) -> WorkersLost:
     return WorkersLost(
         f"Worker processes died during the same shard: {_first_line(error)}",
-        hint="They may lack memory. Give smaller shards (--shard-rows) or larger workers; finished shards are kept.",
+        hint="They may lack memory. Give larger workers, or smaller shards where the command has --shard-rows: "
+        "finished shards are kept.",
     )
