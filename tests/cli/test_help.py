@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+import lightmeter
 from lightmeter.cli import VERBS, _root
 from lightmeter.client.rate_limit import AdaptiveLimiter
 from lightmeter.options import Options
@@ -31,6 +34,8 @@ RUN_OPTIONS = (
     *("--no-precheck", "--skip", "--no-reuse", "--upload", "--careful", "--sole-spender", "--format", "--json"),
     *("--compare", "--fail-above", "--fail-on-rise"),
 )
+
+_OPTION = re.compile(r"--[a-z][a-z-]+")
 
 
 def help_of(*verb: str) -> str:
@@ -83,3 +88,15 @@ def test_the_garbage_collector_ignores_what_was_imported():
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (2, "True True\n"), ended.stderr
+
+
+def test_messages_name_only_options_that_commands_have():
+    """Each command that a text of the package names has the options that follow it."""
+    has = {verb: help_of(verb) for verb in VERBS}
+    named = re.compile(rf"lightmeter ({'|'.join(VERBS)})\b([^:;`\n.]*)")
+    texts = [path.read_text() for path in Path(lightmeter.__file__).parent.rglob("*.py")]
+    commands = [
+        (verb, option) for text in texts for verb, rest in named.findall(text) for option in _OPTION.findall(rest)
+    ]
+    assert len(commands) > 20
+    assert [one for one in commands if one[1] not in has[one[0]] and one[1] != "--help"] == []

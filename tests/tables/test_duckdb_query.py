@@ -51,6 +51,18 @@ def test_queries_answer_in_arrow(out):
     ]
 
 
+def test_the_error_of_a_query_names_the_tables_that_are_there(out):
+    """The hint lists all that can be queried, also answers to a question, and nothing else."""
+    with replace_table(Dataset(out), "answers_car", pa.schema([("item_id", pa.string())])) as part:
+        part.write(pa.table({"item_id": ["0"]}))
+    with pytest.raises(UsageError) as raised:
+        duckdb_query.sql(out, "FROM labels")
+    tables = raised.value.hint.removeprefix("Tables: ").removesuffix(".").split(", ")
+    assert {*DAILY_TABLES, "duplicates", "answers_car"} <= {*tables}
+    for table in tables:
+        duckdb_query.sql(out, f"FROM {table}")
+
+
 @pytest.mark.parametrize(
     ("name", "sibling"),
     [("status=new/out", "out"), ("added=1/out", "out"), ("item_id=x/out", "out"), ("out[1]", "out1"), ("a?b*", "a-b-")],

@@ -169,7 +169,8 @@ class QuerySession:
     def _query_error(self, error: duckdb.Error) -> LightmeterError:
         if _is_read_error(error):
             return self._read_error(error)
-        hint = f"Tables: {', '.join(ALL_TABLES)}."
+        names = self._connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY view_oid")
+        hint = f"Tables: {', '.join(name for (name,) in names.fetchall())}."
         if 'at or near "check"' in str(error):
             hint = 'check is a reserved word of SQL: write the column of prechecks in double quotes, "check".'
         return UsageError(f"the query cannot be answered: {error}", hint=hint)
