@@ -180,7 +180,8 @@ def _values(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> list[Any]:
     except (OverflowError, ValueError):
         import duckdb  # noqa: PLC0415 (rarely needed here)
 
-        return [text for (text,) in duckdb.from_arrow(pa.Table.from_arrays([column], ["it"])).project("it::VARCHAR").fetchall()]
+        table = duckdb.from_arrow(pa.Table.from_arrays([column], ["it"]))
+        return [text for (text,) in table.project("it::VARCHAR").fetchall()]
 
 
 def _is_nested(value: Any) -> bool:
