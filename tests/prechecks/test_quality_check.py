@@ -112,7 +112,7 @@ async def test_size_findings_need_only_the_first_bytes(site):
         thresholds=QualityThresholds(tiny=2000),
     ) as checker:
         checked = await checker.check(Item(0, "a", f"{site.base_url}/huge.png", None, None, {}, None, has_own_id=True))
-    assert [found.check for found in checked.findings] == ["reach", "tiny", "odd_aspect_ratio"]
+    assert [found.check for found in checked.findings] == ["reach", "size", "tiny", "odd_aspect_ratio"]
 
 
 async def test_the_checker_uses_its_thresholds(tmp_path):

@@ -231,7 +231,7 @@ async def test_a_broken_connection_is_repeated_once(tmp_path, suffix, first):
 
 async def test_a_time_out_is_repeated_once(monkeypatch):
     """A request without an answer in time is sent once more."""
-    monkeypatch.setattr("lightmeter.prechecks.url_probe._READ_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("lightmeter.prechecks.url_probe.READ_TIMEOUT_S", 0.3)
     async with raw_host() as (host, url):
         host.scripts["/a.jpg"] = [silent, PICTURE]
         (sound,) = await check(f"{url}/a.jpg")

@@ -6,7 +6,8 @@ import socket
 import pytest
 
 from lightmeter.errors import FetchError
-from lightmeter.prechecks.url_probe import MAX_REDIRECTS, ReadLimits, UrlProber
+from lightmeter.http_fetch import MAX_REDIRECTS
+from lightmeter.prechecks.url_probe import ReadLimits, UrlProber
 
 
 @pytest.fixture

@@ -100,7 +100,7 @@ async def test_the_length_a_header_claims_is_not_believed(length):
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
         b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\n\x1f\x8bhel",
         b"HTTP/1.1 99999 OK\r\n\r\n",
         b"SSH-2.0-OpenSSH_9.2\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00",

@@ -28,4 +28,4 @@ def test_only_web_ports_are_accepted(port):
 @pytest.mark.parametrize("host", ["xn--localhost-9m0.test", "xn--a", "xn--", "%6c", "a b", "a\tb", "\ud800"])
 def test_unreadable_hosts_are_refused(host):
     """Invalid punycode, percent signs and blanks are refused without an exception."""
-    assert url_rejection(f"http://{host}/x.png", allow_private=True) == "not a URL"
+    assert url_rejection(f"http://{host}/x.png", allow_private=True).startswith("not a URL")

@@ -1,4 +1,4 @@
-"""Canonical form of URLs, by which duplicates are found and ids are made.
+"""Canonical form of URLs, by which duplicates are found and ids are made. Requests use the URL as written instead.
 
 Two URLs have the same canonical form only if RFC 3986 calls them equivalent (sections 6.2.2, syntax, and 6.2.3,
 scheme). With any other difference, such as the order of the query, they may lead to different pictures.
@@ -7,21 +7,16 @@ scheme). With any other difference, such as the order of the query, they may lea
 from __future__ import annotations
 
 import re
-from ipaddress import AddressValueError, IPv6Address
 from typing import Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
-import idna
+from lightmeter.http_url import parse_http_url
 
-_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
-_MAX_HOST_CHARS: Final = 253  # RFC 1035, section 2.3.4, as text without the final dot
 _UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _SUB_DELIMS: Final = "!$&'()*+,;="
 _PATH_SAFE: Final = _SUB_DELIMS + ":@/"
 _QUERY_SAFE: Final = _PATH_SAFE + "?"
 _ESCAPE: Final = re.compile(r"(%[0-9A-Fa-f]{2})")
-# A DNS name; underscores are invalid by the RFCs but occur.
-_ASCII_HOST: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?\.?")
 # Fast path: URLs that are canonical already, without escapes, dot segments and ports. A test checks that it is exact.
 _CANONICAL: Final = re.compile(
     r"https?://(?=[^/]{1,253}/)[a-z0-9_]+(?:[.-][a-z0-9_]+)*"
@@ -59,41 +54,10 @@ def _canonicalize(url: str) -> str:
         raise ValueError("it is empty")
     if found := _FORBIDDEN.search(url):
         raise ValueError(f"it holds the character {found.group()!r}, which must be percent-encoded")
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError as reason:
-        raise ValueError(f"it cannot be parsed ({reason})") from None
-    if parts.scheme not in _DEFAULT_PORTS:
-        named = f"its scheme is {parts.scheme!r}" if parts.scheme and "://" in url else "it has no scheme"
-        raise ValueError(f"{named}, and only http and https can be fetched")
-    if "@" in parts.netloc:
-        raise ValueError("it carries a user name or a password")
-    host = _canonical_host(parts.hostname or "")
-    suffix = "" if port is None or port == _DEFAULT_PORTS[parts.scheme] else f":{port}"
-    path = _resolve_dots(_requote(parts.path, _PATH_SAFE)) or "/"
-    query = "?" + _requote(parts.query, _QUERY_SAFE) if parts.query else ""
-    return f"{parts.scheme}://{host}{suffix}{path}{query}"
-
-
-def _canonical_host(host: str) -> str:
-    """Return a host in lower case, IDNA-encoded, IPv6 in its short form; raise ValueError if it is invalid."""
-    if not host:
-        raise ValueError("it names no host")
-    if ":" in host:
-        try:
-            return f"[{IPv6Address(host).compressed}]"
-        except AddressValueError:
-            raise ValueError(f"its host {host!r} is no IPv6 address") from None
-    ascii_host = host.lower()
-    if not host.isascii():
-        try:
-            ascii_host = idna.encode(host, uts46=True).decode("ascii").lower()
-        except (idna.IDNAError, UnicodeError):
-            raise ValueError(f"its host {host!r} is no host name") from None
-    if not _ASCII_HOST.fullmatch(ascii_host) or ".." in ascii_host or len(ascii_host) > _MAX_HOST_CHARS + 1:
-        raise ValueError(f"its host {host!r} is no host name")
-    return ascii_host
+    parts = parse_http_url(url)
+    path, _, query = parts.target.partition("?")
+    query = "?" + _requote(query, _QUERY_SAFE) if query else ""
+    return parts.origin + (_resolve_dots(_requote(path, _PATH_SAFE)) or "/") + query
 
 
 def _requote(text: str, safe: str) -> str:

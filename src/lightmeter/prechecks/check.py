@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Final, Self, TypedDict
 
 from lightmeter.errors import FetchError
+from lightmeter.http_fetch import MAX_VIDEO_BYTES
 from lightmeter.manifest.item import Item
 from lightmeter.manifest.tar_members import local_file
 from lightmeter.media.media_info import SNIFF_BYTES, MediaKind, kind_from_name, sniff
@@ -34,7 +35,7 @@ from lightmeter.settings import DEFAULT_THRESHOLDS, QualityThresholds
 from lightmeter.tempdirs import LockedTempDir
 from lightmeter.wire.constants import MAX_FILE_BYTES
 
-MAX_DOWNLOAD_BYTES: Final = 256 * 1024 * 1024
+MAX_DOWNLOAD_BYTES: Final = MAX_VIDEO_BYTES
 """Length in bytes of the longest video at a URL that is downloaded for a check."""
 
 _MAX_MEMORY_BYTES: Final = 256 * 1024 * 1024
@@ -329,7 +330,14 @@ def _examine_image(response: ProbeResponse, thresholds: QualityThresholds) -> De
     """
     size, findings = check_image_head(response.head, response.size_bytes)
     if response.is_whole and not findings:
-        return check_image(response.head, thresholds, remote=True)
+        decoded = check_image(response.head, thresholds, remote=True)
+        if not response.may_be_cut or all(found.severity != "error" for found in decoded.findings):
+            return decoded
+        message = "It does not decode. The server sends no length, so the transfer may have been cut off."
+        findings = [Finding("decode", "warning", message)]
+    elif not response.is_whole and not response.broke_off:
+        message = f"Only the first {len(response.head):,} bytes were read, so it was not decoded."
+        findings = [*findings, Finding("size", "info", message, len(response.head))]
     if size is None:
         return DecodedImage(tuple(findings))
     return DecodedImage((*findings, *size_findings(*size, thresholds)), *size)

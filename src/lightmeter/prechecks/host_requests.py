@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from time import monotonic
 from typing import Final
-from urllib.parse import urlsplit
 
 from lightmeter.errors import FetchError
+from lightmeter.http_url import host_key, parse_http_url
 from lightmeter.prechecks.host_limit import HostLimit
 from lightmeter.prechecks.memory_limit import MemoryReservation
 from lightmeter.prechecks.robots_rules import RobotsRules
@@ -47,11 +47,11 @@ class HostLimits:
         self._hosts: dict[str, HostLimit] = {}
 
     def limit_of(self, url: str) -> HostLimit:
-        """Return the limit on requests to a URL's host.
+        """Return the limit on requests to a URL's host: all spellings of scheme, host and port share one.
 
         For a new host, a limit is created. If `MAX_KNOWN_HOSTS` are known already, an idle host is forgotten.
         """
-        name = url.partition("://")[2].partition("/")[0].lower()
+        name = host_key(url)
         if name not in self._hosts:
             if len(self._hosts) >= MAX_KNOWN_HOSTS:
                 idle = (known for known, limit in self._hosts.items() if limit.is_idle)
@@ -142,17 +142,15 @@ class RobotsFiles:
             url: The URL.
             host: The limit on requests to the URL's host; the caller is inside `host.slot()`.
         """
-        try:
-            parts = urlsplit(url)
-        except ValueError:
+        origin = host_key(url)
+        if not origin:
             return None  # the request for the URL itself reports the error
-        origin = f"{parts.scheme}://{parts.netloc}"
         if origin not in self._files:
             if len(self._files) >= MAX_ROBOTS_FILES:
                 finished = (known for known, file in self._files.items() if file.done())
                 if (oldest := next(finished, None)) is not None:
                     del self._files[oldest]
-            self._files[origin] = asyncio.create_task(self._read(origin, host))
+            self._files[origin] = asyncio.create_task(self._read(parse_http_url(url).origin, host))
         rules = await asyncio.shield(self._files[origin])
         if isinstance(rules, str):
             return f"robots.txt could not be read ({rules}), which counts as an opt-out (RFC 9309)."

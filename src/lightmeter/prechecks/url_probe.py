@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-import zlib
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -19,30 +19,36 @@ from typing import BinaryIO, Final, Self
 import aiohttp
 
 from lightmeter.errors import FetchError
+from lightmeter.http_fetch import (
+    CONNECT_TIMEOUT_S,
+    FETCH_TIMEOUT_S,
+    PARTIAL,
+    READ_TIMEOUT_S,
+    IncompleteEncoding,
+    content_chunks,
+    content_codings,
+    has_only_a_part,
+    open_session,
+    parse_wait_s,
+    request_content,
+)
 from lightmeter.media.media_info import SNIFF_BYTES, sniff
 from lightmeter.prechecks.memory_limit import MemoryReservation
 from lightmeter.prechecks.robots_rules import USER_AGENT, opt_out_directive
 from lightmeter.prechecks.url_verdict import ProbeResponse
 
-MAX_REDIRECTS: Final = 5
-"""A request that is redirected more often fails."""
-
 HEADER_BYTES: Final = 64 * 1024
 """Number of first bytes of content at a URL that are read before all else: the header of nearly all images fits in."""
 
-_PARTIAL: Final = 206
-_RANGE_REFUSED: Final = 416
-_DECODED_ENCODINGS: Final = frozenset({"gzip", "x-gzip", "deflate"})
-"""Values of `Content-Encoding` for which the content is decoded here. Unknown values are ignored."""
-_OPAQUE_ENCODINGS: Final = frozenset({"br", "zstd", "compress", "x-compress"})
-"""Values of `Content-Encoding` for which the content is not read, because it cannot be decoded here."""
+_RANGE_REFUSED: Final = frozenset({400, 403, 405, 416, 501})
+"""HTTP statuses with which hosts refuse a range of bytes, though they serve the whole content."""
 
-_CONNECT_TIMEOUT_S: Final = 10.0
-_READ_TIMEOUT_S: Final = 20.0
-_PROBE_TIMEOUT_S: Final = 30.0
+_ONLY_A_PART: Final = "the host sent only a part of the content (HTTP 206)"
+
 _DOWNLOAD_TIMEOUT_S: Final = 300.0
-_CHUNK_BYTES: Final = 256 * 1024
-_HEADERS: Final = {"User-Agent": USER_AGENT, "Accept": "image/*, video/*, */*;q=0.5", "Accept-Encoding": "identity"}
+"""Longest time of a download to a file. The service takes less, but its network may be faster than the user's."""
+
+_HEADERS: Final = {"User-Agent": USER_AGENT, "Accept": "image/*, video/*, */*;q=0.5"}
 
 
 class HostUnavailable(FetchError):
@@ -62,8 +68,6 @@ _TRANSLATIONS: Final[tuple[tuple[type[Exception], type[FetchError], str], ...]] 
     (aiohttp.ClientSSLError, HostUnavailable, "its certificate is not trusted here"),
     (aiohttp.ConnectionTimeoutError, NoAnswer, "no connection in time"),
     (TimeoutError, NoAnswer, "no answer in time"),
-    (aiohttp.TooManyRedirects, FetchError, f"more than {MAX_REDIRECTS} redirects"),
-    (aiohttp.NonHttpUrlRedirectClientError, FetchError, "it redirects to no URL that can be fetched"),
     (ValueError, FetchError, "it is no URL that can be fetched"),
 )
 """Rows of: exception of a library, exception that is raised in its place, message.
@@ -102,12 +106,7 @@ class UrlProber:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._connections),
-            headers=_HEADERS,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=False,
-        )
+        self._session = open_session(aiohttp.TCPConnector(limit=self._connections), _HEADERS)
         # aiohttp would repeat a request whose connection broke at once; `host_requests` does so after a pause.
         self._session._retry_connection = False  # noqa: SLF001 (there is no option)
         return self
@@ -132,15 +131,17 @@ class UrlProber:
             FetchError: there is no response, or its content cannot be decompressed; the message says why, without the
                 URL.
         """
-        async with self._request("GET", url, _PROBE_TIMEOUT_S, Range=f"bytes=0-{limits.most - 1}") as answer:
+        async with self._request(url, FETCH_TIMEOUT_S, Range=f"bytes=0-{limits.most - 1}") as answer:
             part = answer.headers.get("Content-Range", "")
-            if answer.status != _RANGE_REFUSED and (answer.status != _PARTIAL or part.startswith("bytes 0-")):
+            if answer.status not in _RANGE_REFUSED and (answer.status != PARTIAL or part.startswith("bytes 0-")):
                 return await _read_content(answer, limits, memory)
-        async with self._request("GET", url, _PROBE_TIMEOUT_S) as answer:
+        async with self._request(url, FETCH_TIMEOUT_S) as answer:
+            if has_only_a_part(answer):
+                raise FetchError(_ONLY_A_PART)
             return await _read_content(answer, limits, memory)
 
     async def download(self, url: str, path: Path, max_bytes: int) -> ProbeResponse:
-        """Download the content of a URL to a file if the HTTP status is 2xx; return the response.
+        """Download the content of a URL to a file if the HTTP status says that there is content; return the response.
 
         Args:
             url: URL of the content.
@@ -150,51 +151,42 @@ class UrlProber:
         Raises:
             FetchError: there is no response, or the transfer broke off; the message says why, without the URL.
         """
-        async with self._request("GET", url, _DOWNLOAD_TIMEOUT_S, decompress=True) as answer:
+        async with self._request(url, _DOWNLOAD_TIMEOUT_S) as answer:
+            if has_only_a_part(answer):
+                raise FetchError(_ONLY_A_PART)
             response = _to_probe_response(answer, 0)
             if not response.ok or (response.size_bytes or 0) > max_bytes:
                 return response
             digest, first, size_bytes = hashlib.sha256(), b"", 0
             with _new_file(path) as file:
-                async for chunk in answer.content.iter_chunked(_CHUNK_BYTES):
-                    first = (first + chunk)[:HEADER_BYTES] if len(first) < HEADER_BYTES else first
-                    size_bytes += len(chunk)
-                    if size_bytes > max_bytes:
-                        return replace(response, head=first, content_was_read=True)
-                    digest.update(chunk)
-                    file.write(chunk)
+                async with aclosing(content_chunks(answer)) as chunks:
+                    async for chunk in chunks:
+                        first = (first + chunk)[:HEADER_BYTES] if len(first) < HEADER_BYTES else first
+                        size_bytes += len(chunk)
+                        if size_bytes > max_bytes:
+                            return replace(response, head=first, content_was_read=True)
+                        digest.update(chunk)
+                        file.write(chunk)
             return replace(
                 response, head=first, content_was_read=True, size_bytes=size_bytes, sha256=digest.hexdigest()
             )
 
     @asynccontextmanager
-    async def _request(
-        self, method: str, url: str, total_s: float, *, decompress: bool = False, **headers: str
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send one request, follow redirects, and yield the response; every exception becomes a `FetchError`.
+    async def _request(self, url: str, total_s: float, **headers: str) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a GET request, follow redirects, and yield the response; every exception becomes a `FetchError`.
 
         Args:
-            method: HTTP method.
             url: URL to request.
             total_s: Longest time for the request and its response, in seconds.
-            decompress: Whether content with a `Content-Encoding` is decoded; the decoded length is not limited.
             headers: HTTP headers of the request.
         """
         if self._session is None:
             raise RuntimeError("UrlProber is an async context manager: use it with `async with`.")
-        limits = aiohttp.ClientTimeout(
-            total=total_s, connect=_CONNECT_TIMEOUT_S, sock_connect=_CONNECT_TIMEOUT_S, sock_read=_READ_TIMEOUT_S
+        timeout = aiohttp.ClientTimeout(
+            total=total_s, connect=CONNECT_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S, sock_read=READ_TIMEOUT_S
         )
         try:
-            async with self._session.request(
-                method,
-                url,
-                headers=headers,
-                timeout=limits,
-                allow_redirects=True,
-                max_redirects=MAX_REDIRECTS,
-                auto_decompress=decompress,
-            ) as response:
+            async with request_content(self._session, url, limits=timeout, headers=headers) as response:
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise _to_fetch_error(error) from error
@@ -222,48 +214,46 @@ def _to_fetch_error(error: Exception) -> FetchError:
 async def _read_content(
     answer: aiohttp.ClientResponse, limits: ReadLimits, memory: MemoryReservation | None
 ) -> ProbeResponse:
-    """Read the first bytes of a response's content; read nothing if the HTTP status is not 2xx.
+    """Read the first bytes of a response's content; read nothing if the HTTP status says that there is no content.
 
-    Args:
-        answer: The response, of which only the headers have been read.
-        limits: Most bytes to read; usually more for an image than for other content.
-        memory: Reserves memory for an image longer than `limits.non_image_bytes`; None: nothing is reserved.
+    `memory` reserves memory for an image longer than `limits.non_image_bytes`; None: nothing is reserved.
     """
     response = _to_probe_response(answer, limits.most)
-    encoding = answer.headers.get("Content-Encoding", "").strip().lower()
-    if not response.ok or encoding in _OPAQUE_ENCODINGS:
+    if not response.ok:
         return response
-    content, at_end, broke_off = bytearray(), False, False
+    content, limit, is_whole, broke_off = bytearray(), limits.non_image_bytes, True, False
     try:
-        at_end = await _read_until(answer, content, limits.non_image_bytes)
-        if not at_end and not encoding and limits.most > limits.non_image_bytes and _is_image(content):
-            if memory is not None:
-                await memory.reserve(min(limits.most, response.size_bytes or limits.most))
-            at_end = await _read_until(answer, content, limits.most)
-    except (aiohttp.ClientError, TimeoutError, OSError):
+        async with aclosing(content_chunks(answer)) as chunks:
+            async for chunk in chunks:
+                content += chunk
+                if len(content) >= limit and limit < limits.most and _is_image(content):
+                    limit = limits.most
+                    if memory is not None:
+                        await memory.reserve(min(limit, response.size_bytes or limit))
+                if len(content) >= limit:
+                    is_whole = False
+                    break
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
         if not content:
             raise
-        broke_off = True
+        # Of a part that was asked for, the compressed data has no end.
+        is_whole, broke_off = False, not (answer.status == PARTIAL and isinstance(error, IncompleteEncoding))
+    head = bytes(content[:limit])
+    codings = content_codings(answer)
+    if answer.status == PARTIAL and not codings:
+        is_whole = is_whole and response.size_bytes == len(head)
     # Without a length or chunks, a response that was cut off looks like one that ended.
-    has_length = "Content-Length" in answer.headers or "chunked" in answer.headers.get("Transfer-Encoding", "").lower()
-    if answer.status == _PARTIAL and not encoding:
-        has_length = response.size_bytes == len(content)
-    head, is_whole = bytes(content), at_end and has_length
-    if encoding in _DECODED_ENCODINGS and head:
-        head, ended = _decompress(head, limits.non_image_bytes)
-        is_whole = is_whole and ended
-    digest = hashlib.sha256(head).hexdigest() if is_whole else None
-    return replace(response, head=head, content_was_read=True, is_whole=is_whole, broke_off=broke_off, sha256=digest)
-
-
-async def _read_until(answer: aiohttp.ClientResponse, content: bytearray, length: int) -> bool:
-    """Append bytes of `answer` to `content` until it has `length` bytes; return whether the response ended earlier."""
-    while len(content) < length:
-        chunk = await answer.content.read(length - len(content))
-        if not chunk:
-            return True
-        content += chunk
-    return False
+    has_end = "Content-Length" in answer.headers or "chunked" in answer.headers.get("Transfer-Encoding", "").lower()
+    return replace(
+        response,
+        head=head,
+        content_was_read=True,
+        is_whole=is_whole,
+        may_be_cut=is_whole and not has_end,
+        broke_off=broke_off,
+        size_bytes=len(head) if is_whole else response.size_bytes,
+        sha256=hashlib.sha256(head).hexdigest() if is_whole else None,
+    )
 
 
 def _is_image(head: bytes | bytearray) -> bool:
@@ -271,35 +261,18 @@ def _is_image(head: bytes | bytearray) -> bool:
     return found is not None and found[0] == "image"
 
 
-def _decompress(data: bytes, max_bytes: int) -> tuple[bytes, bool]:
-    """Decompress gzip or deflate data.
-
-    Return (the first `max_bytes` of the decompressed content, whether this is certainly the whole content). `data` may
-    be cut off at its end; then the second value is false.
-
-    Raises:
-        FetchError: the data cannot be decompressed.
-    """
-    for window_bits in (47, -15):  # gzip or zlib by its header; deflate without a header
-        decoder = zlib.decompressobj(window_bits)
-        try:
-            return decoder.decompress(data, max_bytes), decoder.eof
-        except zlib.error:
-            continue
-    raise FetchError("its Content-Encoding does not decode")
-
-
 def _to_probe_response(response: aiohttp.ClientResponse, requested_bytes: int) -> ProbeResponse:
     content_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     etag = response.headers.get("ETag") or response.headers.get("Last-Modified")
-    pause = response.headers.get("Retry-After", "")
+    # The host's own clock, if it names it: seconds from 1970 to `Date`.
+    now_s = parse_wait_s(response.headers.get("Date", ""), 0.0) or time.time()
     return ProbeResponse(
         response.status,
         content_type,
         _size_bytes(response, requested_bytes),
         str(response.url),
         etag=etag,
-        retry_after_s=float(pause) if pause.isdecimal() else None,
+        retry_after_s=parse_wait_s(response.headers.get("Retry-After", ""), now_s),
         opt_out=opt_out_directive(response.headers.getall("X-Robots-Tag", ())),
     )
 
@@ -311,9 +284,9 @@ def _size_bytes(response: aiohttp.ClientResponse, requested_bytes: int) -> int |
     14.4). But some servers put the length of the part there. So if the number equals `requested_bytes`, the length of
     the requested part, return None.
     """
-    if "Content-Encoding" in response.headers:
+    if content_codings(response):
         return None
-    if response.status == _PARTIAL:
+    if response.status == PARTIAL:
         whole = re.fullmatch(r"bytes \d+-(\d+)/(\d+)", response.headers.get("Content-Range", ""))
         return int(whole[2]) if whole and int(whole[2]) != requested_bytes else None
     length = response.headers.get("Content-Length", "")

@@ -12,6 +12,7 @@ from codecs import getincrementaldecoder
 from dataclasses import dataclass
 from typing import Final
 
+from lightmeter.http_fetch import CONTENT_STATUSES
 from lightmeter.media.media_info import IMAGE_FORMATS, SNIFF_BYTES, VIDEO_FORMATS, MediaKind, sniff
 from lightmeter.prechecks.finding import CheckResult, Finding
 from lightmeter.prechecks.robots_rules import RobotsMode
@@ -52,12 +53,13 @@ class ProbeResponse:
         size_bytes: Length of the whole content; None if the server does not send it.
         final_url: URL after redirects.
         head: First bytes of the content.
-        content_was_read: Whether `head` was read; false for an error status, an undecodable `Content-Encoding`, or a
-            download whose `Content-Length` is too long.
-        is_whole: Whether `head` is certainly the whole content.
+        content_was_read: Whether `head` was read; false for an error status, or a download whose `Content-Length` is
+            too long.
+        is_whole: Whether `head` is the whole content.
+        may_be_cut: Whether `head` may be cut off although `is_whole` is true: the server did not say where it ends.
         broke_off: Whether the transfer broke off after `head`.
         sha256: SHA-256 of the whole content in hexadecimal digits; None if the content was not read to its end.
-        retry_after_s: Seconds in the header `Retry-After`; None if it is missing or no number.
+        retry_after_s: Seconds that the header `Retry-After` asks to wait, 0 or more; None if it is missing or invalid.
         etag: The header `ETag`, or if it is missing, `Last-Modified`; None if both are missing.
         opt_out: The directive in `X-Robots-Tag` that denies use by AI, such as `noai`; None if there is none.
     """
@@ -69,6 +71,7 @@ class ProbeResponse:
     head: bytes = b""
     content_was_read: bool = False
     is_whole: bool = False
+    may_be_cut: bool = False
     broke_off: bool = False
     sha256: str | None = None
     etag: str | None = None
@@ -77,8 +80,8 @@ class ProbeResponse:
 
     @property
     def ok(self) -> bool:
-        """Whether the HTTP status is 2xx: success."""
-        return 200 <= self.status < 300  # noqa: PLR2004 (the 2xx class)
+        """Whether the HTTP status is one of a response with content, which the service reads too."""
+        return self.status in CONTENT_STATUSES
 
     @property
     def is_rate_limited(self) -> bool:

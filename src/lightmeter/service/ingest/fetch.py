@@ -2,7 +2,8 @@
 
 Every address is checked when its socket is created, after name resolution and for each redirect. So no host name,
 spelling of an address or redirect can avoid the check. The rules are in `public_addresses` and `url_rules`. Size
-limits count the bytes that arrive, after decompression; the size that the headers declare is not used.
+limits count the bytes that arrive, after decompression; the size that the headers declare is not used. All else of a
+request is as in the pre-checks (`lightmeter.http_fetch`).
 """
 
 from __future__ import annotations
@@ -12,34 +13,35 @@ import errno
 import socket
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import urljoin
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
-from yarl import URL
 
 from lightmeter.errors import FetchError, ForbiddenAddress, MediaTooLarge
+from lightmeter.http_fetch import (
+    CONNECT_TIMEOUT_S,
+    CONTENT_STATUSES,
+    FETCH_TIMEOUT_S,
+    MAX_VIDEO_BYTES,
+    READ_TIMEOUT_S,
+    content_chunks,
+    has_only_a_part,
+    open_session,
+    request_content,
+)
+from lightmeter.http_url import HttpUrl
 from lightmeter.media.media_info import is_video
 from lightmeter.public_addresses import is_public
 from lightmeter.service.ingest.asset_content import AssetContent, AssetContentWriter
-from lightmeter.service.ingest.url_rules import PORTS, url_rejection
+from lightmeter.service.ingest.url_rules import PORTS, address_rejection
 from lightmeter.wire.constants import FILE_TOO_LARGE, MAX_FILE_BYTES
 
-MAX_REDIRECTS: Final = 3
-CHUNK_BYTES: Final = 256 * 1024
-REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 USER_AGENT: Final = "lightmeter-service"
-
-HEADER_BYTES: Final = 8190
-"""Maximum size of each header, and of the status line, in the answer of a host. If one is larger, the fetch fails.
-
-aiohttp accepts at most 128 headers.
-"""
 
 MAX_REASON_CHARS: Final = 120
 
@@ -70,10 +72,10 @@ class FetchLimits:
     """
 
     max_image_bytes: int = MAX_FILE_BYTES
-    max_video_bytes: int = 200 * 1024 * 1024
-    total_s: float = 60.0
-    connect_s: float = 10.0
-    max_pause_s: float = 20.0
+    max_video_bytes: int = MAX_VIDEO_BYTES
+    total_s: float = FETCH_TIMEOUT_S
+    connect_s: float = CONNECT_TIMEOUT_S
+    max_pause_s: float = READ_TIMEOUT_S
     ports: frozenset[int] = PORTS
     is_public: Callable[[str], bool] = is_public
 
@@ -121,20 +123,10 @@ class Fetcher:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        limits = self._limits
-        timeout = aiohttp.ClientTimeout(total=limits.total_s, connect=limits.connect_s, sock_read=limits.max_pause_s)
         self._resolver = self._resolver or _ThreadedResolver()
         # No limit of its own: it would not know accounts. The analyzer limits how many assets are fetched at once.
         connector = aiohttp.TCPConnector(limit=0, resolver=self._resolver, socket_factory=self._create_socket)
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            timeout=timeout,
-            trust_env=False,
-            cookie_jar=aiohttp.DummyCookieJar(),  # cookies of one client must not be sent for another one
-            headers={"User-Agent": USER_AGENT},
-            max_line_size=HEADER_BYTES,
-            max_field_size=HEADER_BYTES,
-        )
+        self._session = open_session(connector, {"User-Agent": USER_AGENT})
         return self
 
     async def __aexit__(
@@ -157,15 +149,14 @@ class Fetcher:
 
         Raises:
             ForbiddenAddress: the URL or its address is not allowed.
-            FetchError: the host did not answer in time, answered with another status than 200, or redirected more than
-                `MAX_REDIRECTS` times.
+            FetchError: the host did not answer in time, answered with a status that has no content, or redirected more
+                than `MAX_REDIRECTS` times.
             MediaTooLarge: the content is larger than the limits allow.
             TempFolderError: the content cannot be stored.
         """
         with AssetContentWriter() as writer:
             try:
-                async with asyncio.timeout(self._limits.total_s):
-                    content = await self._follow_redirects(url, writer)
+                content = await self._read_content(url, writer)
             except aiohttp.ClientConnectorError as error:
                 if isinstance(error.os_error, _AddressNotPublic):
                     raise ForbiddenAddress("the address is not public") from error
@@ -174,31 +165,26 @@ class Fetcher:
                 raise FetchError(_describe_error(error)) from error
             yield content
 
-    async def _follow_redirects(self, text: str, writer: AssetContentWriter) -> AssetContent:
+    async def _read_content(self, url: str, writer: AssetContentWriter) -> AssetContent:
         assert self._session is not None  # noqa: S101 (entered before use)
-        for _ in range(MAX_REDIRECTS + 1):
-            rejection = url_rejection(text, allow_private=self._allow_private, ports=self._limits.ports)
-            if rejection is not None:
-                raise ForbiddenAddress(rejection)
-            url = URL(text)
-            async with self._session.get(url, allow_redirects=False) as response:
-                if response.status in REDIRECTS and "Location" in response.headers:
-                    # Joined as text: a URL parser could normalize away what `url_rejection` must see.
-                    text = urljoin(str(url), response.headers["Location"])
-                    continue
-                if response.status != 200:  # noqa: PLR2004 (only this status has the content)
-                    raise FetchError(f"HTTP {response.status}")
-                return await self._read_body(response, writer)
-        raise FetchError(f"more than {MAX_REDIRECTS} redirects")
-
-    async def _read_body(self, response: aiohttp.ClientResponse, writer: AssetContentWriter) -> AssetContent:
-        async for chunk in response.content.iter_chunked(CHUNK_BYTES):
-            writer.add(chunk)
-            if writer.size_bytes > self._limits.max_image_bytes and not is_video(writer.head):
-                raise MediaTooLarge(FILE_TOO_LARGE)
-            if writer.size_bytes > self._limits.max_video_bytes:
-                raise MediaTooLarge(f"more than {self._limits.max_video_bytes // 1024**2} MB")
+        limits = self._limits
+        timeout = aiohttp.ClientTimeout(total=limits.total_s, connect=limits.connect_s, sock_read=limits.max_pause_s)
+        async with request_content(self._session, url, limits=timeout, check=self._check_url) as response:
+            if response.status not in CONTENT_STATUSES or has_only_a_part(response):
+                raise FetchError(f"HTTP {response.status}")
+            async with aclosing(content_chunks(response)) as chunks:
+                async for chunk in chunks:
+                    writer.add(chunk)
+                    if writer.size_bytes > limits.max_image_bytes and not is_video(writer.head):
+                        raise MediaTooLarge(FILE_TOO_LARGE)
+                    if writer.size_bytes > limits.max_video_bytes:
+                        raise MediaTooLarge(f"more than {limits.max_video_bytes // 1024**2} MB")
         return writer.content()
+
+    def _check_url(self, url: HttpUrl) -> None:
+        rejection = address_rejection(url, allow_private=self._allow_private, ports=self._limits.ports)
+        if rejection is not None:
+            raise ForbiddenAddress(rejection)
 
 
 def _describe_error(error: BaseException) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from enum import StrEnum
-from math import isfinite
 from typing import Any, Final
 
 import orjson
+
+from lightmeter.http_fetch import parse_wait_s
 
 MAX_MESSAGE_CHARS: Final = 200
 """Maximum length, in characters, of a provider's message that an error message quotes; a longer one is cut. It is
@@ -130,22 +129,10 @@ def retry_after_s(headers: Mapping[str, str], body: object, now_s: float) -> flo
     """
     hints = ((headers.get("retry-after-ms"), 0.001), (headers.get("retry-after"), 1.0), (_google_delay(body), 1.0))
     for hint, unit_s in hints:
-        wait_s = _parse_wait_s(hint or "", now_s)
+        wait_s = parse_wait_s(hint or "", now_s)
         if wait_s is not None:
-            return max(0.0, wait_s * unit_s)
+            return wait_s * unit_s
     return None
-
-
-def _parse_wait_s(hint: str, now_s: float) -> float | None:
-    try:
-        wait_s = float(hint)
-    except ValueError:
-        try:
-            date = parsedate_to_datetime(hint)
-            wait_s = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now_s
-        except (ValueError, TypeError, OverflowError, IndexError):
-            return None
-    return wait_s if isfinite(wait_s) else None
 
 
 def _google_delay(body: object) -> str:
