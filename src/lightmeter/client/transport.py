@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
 from typing import Final, Self
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from pydantic import SecretStr
@@ -23,14 +22,12 @@ from yarl import URL
 
 from lightmeter.client.base_url import normalize_base_url
 from lightmeter.client.http_answer import RawAnswer
+from lightmeter.client.proxy import proxy_url
 from lightmeter.errors import OutcomeUnknown, SettingsError, Unreachable, UsageError
 from lightmeter.facts.lenient_json import parse_object_strict
 from lightmeter.redaction import has_credentials
 from lightmeter.telemetry import trace_headers
 from lightmeter.wire.constants import AUTH_HEADER
-
-PROXY_FROM_ENVIRONMENT: Final = "environment"
-"""Value of `proxy` that selects the proxy named by HTTPS_PROXY or HTTP_PROXY, unless NO_PROXY excludes the service."""
 
 _MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 """Most bytes of an answer's body after content decoding; a longer body raises `OutcomeUnknown`.
@@ -174,7 +171,7 @@ class Transport:
             raise SettingsError(f"connections: {connections} is too few: at least 1 is needed.")
         self._timeouts = timeouts or Timeouts()
         self._connections = connections
-        self._proxy = None if proxy is None else _proxy_url(proxy, URL(self.base_url))
+        self._proxy = None if proxy is None else proxy_url(proxy, URL(self.base_url))
         self._session: aiohttp.ClientSession | None = None
 
     def __repr__(self) -> str:
@@ -338,24 +335,6 @@ def _payload(body: bytes, on_progress: Callable[[], None]) -> bytes | AsyncItera
             yield body[start : start + _PIECE_BYTES]
 
     return body if len(body) <= _PIECE_BYTES else pieces()
-
-
-def _proxy_url(proxy: str, service: URL) -> URL | None:
-    if proxy == PROXY_FROM_ENVIRONMENT:
-        environment_proxy = getproxies().get(service.scheme)
-        if environment_proxy is None or proxy_bypass(service.host or ""):
-            return None
-        proxy = environment_proxy
-    try:
-        url = URL(proxy.strip())
-    except ValueError:
-        url = URL()
-    if url.scheme not in {"http", "https"} or not url.host:  # (it may hold a password: it is not shown)
-        raise SettingsError(
-            "The proxy is no address that starts with http:// and a host.",
-            hint=f"Name one, or {PROXY_FROM_ENVIRONMENT!r} for the one that the environment names.",
-        )
-    return url
 
 
 def _check_key(key: SecretStr | None) -> None:
