@@ -59,6 +59,7 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 _ZLIB_METHOD: Final = 8  # in the low half of the first byte of zlib data (RFC 1950)
 _DECODED: Final = frozenset({"gzip", "x-gzip", "deflate"})
 _NOT_DECODED: Final = frozenset({"br", "zstd", "compress", "x-compress"})
+_MAX_CODINGS: Final = 4
 _CONTENT_LENGTH: Final = re.compile(rb"^content-length:([^\r\n]*)\r?\n", re.IGNORECASE | re.MULTILINE)
 _CHUNKED: Final = re.compile(rb"^transfer-encoding:[^\r\n]*chunked[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
 _HEAD_END: Final = re.compile(rb"\r?\n\r?\n")
@@ -201,8 +202,10 @@ async def content_chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[byt
         IncompleteEncoding: the compressed data ends too early; all content before was yielded.
         aiohttp.ClientError, TimeoutError, OSError: the transfer broke off.
     """
-    chunks = response.content.iter_chunked(CHUNK_BYTES)
-    async for chunk in _decoded(chunks, content_codings(response)):
+    chunks, codings = response.content.iter_chunked(CHUNK_BYTES), content_codings(response)
+    if len(codings) > _MAX_CODINGS:
+        raise FetchError(f"it has more than {_MAX_CODINGS} Content-Encodings")
+    async for chunk in _decoded(chunks, codings):
         yield chunk
 
 
@@ -250,6 +253,7 @@ async def _inflated(chunks: AsyncIterator[bytes], coding: str) -> AsyncIterator[
             except zlib.error as error:
                 raise FetchError("its Content-Encoding does not decode") from error
             data = decoder.unused_data if decoder.eof else decoder.unconsumed_tail
+            await asyncio.sleep(0)  # a few kilobytes may expand to gigabytes
     if decoder is None or not decoder.eof:
         raise IncompleteEncoding("The compressed content is not completed.")
 

@@ -182,10 +182,10 @@ def test_unknown_fields_are_ignored():
         ({"role": "a" * 101}, "role must be at most 100 characters."),
         ({"language": "a" * 101}, "language must be at most 100 characters."),
         ({"prompt": "a" * 100_001}, "prompt must be at most 100000 characters."),
-        ({"file_name": ["a", "a" * 8193]}, "file_name must be at most 8192 characters each."),
+        ({"file_name": ["a", "a" * 16_385]}, "file_name must be at most 16384 characters each."),
         ({"tag_score": "0" * 101}, "tag_score must be a number from 0 to 1."),
         ({"file": [""] * 100_001}, "file must be at most 100000 texts."),
-        ({"url": "http://a/" + "a" * 8184}, "Invalid URLs detected."),
+        ({"url": "http://a/" + "a" * 16_384}, "Invalid URLs detected."),
         ({"url": "http://" + "\u00e4." * 150 + "a/"}, "Invalid URLs detected."),
     ],
 )

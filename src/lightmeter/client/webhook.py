@@ -71,15 +71,18 @@ async def post_to_webhook(url: SecretStr, body: bytes, *, allow_private: bool) -
             raise PermissionError(errno.EACCES, "its address is not public (see LIGHTMETER_ALERT_ALLOW_PRIVATE)")
         return socket.socket(family=family, type=kind, proto=protocol)
 
+    address = url.get_secret_value().strip()
     connector = aiohttp.TCPConnector(socket_factory=create_socket)
     timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
     headers = {"Content-Type": "application/json", "User-Agent": "lightmeter"}
     try:
+        # As written, because a signature may cover it; yarl encodes only what is not ASCII.
+        target = URL(address, encoded=address.isascii())
         async with (
             aiohttp.ClientSession(
                 connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
             ) as session,
-            session.post(URL(url.get_secret_value()), data=body, headers=headers, allow_redirects=False) as response,
+            session.post(target, data=body, headers=headers, allow_redirects=False) as response,
         ):
             status = response.status
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:

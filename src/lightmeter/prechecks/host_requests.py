@@ -142,19 +142,21 @@ class RobotsFiles:
             url: The URL.
             host: The limit on requests to the URL's host; the caller is inside `host.slot()`.
         """
-        origin = host_key(url)
-        if not origin:
+        try:
+            parts = parse_http_url(url)
+        except ValueError:
             return None  # the request for the URL itself reports the error
+        origin = host_key(url)
         if origin not in self._files:
             if len(self._files) >= MAX_ROBOTS_FILES:
                 finished = (known for known, file in self._files.items() if file.done())
                 if (oldest := next(finished, None)) is not None:
                     del self._files[oldest]
-            self._files[origin] = asyncio.create_task(self._read(parse_http_url(url).origin, host))
+            self._files[origin] = asyncio.create_task(self._read(parts.origin, host))
         rules = await asyncio.shield(self._files[origin])
         if isinstance(rules, str):
             return f"robots.txt could not be read ({rules}), which counts as an opt-out (RFC 9309)."
-        rule = rules.blocking_rule(url)
+        rule = rules.blocking_rule(str(parts))
         return None if rule is None else f"robots.txt disallows it: Disallow: {rule}"
 
     async def close(self) -> None:
