@@ -64,7 +64,6 @@ async def doing():
                 max_videos_per_account=2,
             )
             workers.append(worker)
-            await worker.warm()
             request = AnalyzeRequest(backend=list(backends), feature=["colors", "descriptions"])
             uploads = tuple(tiny_png(seed) for seed in range(pictures))
             names = tuple(f"{seed}.png" for seed in range(pictures))

@@ -15,13 +15,14 @@ from aiohttp.abc import AbstractResolver
 
 from lightmeter.clock import Clock, SystemClock
 from lightmeter.cpu_count import process_cpu_count
-from lightmeter.errors import LightmeterError, SettingsError
+from lightmeter.errors import SettingsError
 from lightmeter.pricing.rates import RateTable, Rounding
 from lightmeter.service import logs
 from lightmeter.service.analysis.analyzer import Analyzer
 from lightmeter.service.analysis.analyzer_limits import AnalyzerLimits
 from lightmeter.service.backends.availability import BackendAvailability
-from lightmeter.service.backends.catalog import AnyBackend, BackendCatalog, read_catalog
+from lightmeter.service.backends.catalog import BackendCatalog, read_catalog
+from lightmeter.service.backends.load import LoadedBackends, load_backends
 from lightmeter.service.faults.config import NO_FAULTS, Faults
 from lightmeter.service.http.backend_list import list_backends
 from lightmeter.service.http.connections import (
@@ -76,8 +77,9 @@ class ServiceConfig:
 
     Attributes:
         database: `sqlite:///PATH` for one process, or `postgresql://…` for any number of services and workers.
-        backends: Names of the back ends to load; None loads all available ones. A request that names no back end uses
-            the default back ends of the catalog. If the catalog has no default ones, it uses all loaded back ends.
+        backends: Names of the back ends to load; one that cannot be loaded is an error. None loads all that can be
+            loaded. A request that names no back end uses the default back ends of the catalog. If the catalog has no
+            default ones, it uses all loaded back ends.
         accounts: API key → credits. Each key has its own account; a missing account is created with these credits.
         allow_private: Whether the URLs in requests may also point to private network addresses.
         fetch_limits: Limits of each download of an image or video.
@@ -177,38 +179,20 @@ def _add_key(db: Connection, name: str, credits_: int, key: str, refill_below: i
     auth.add_key(db, account_id, key)
 
 
-def _load_usable(catalog: BackendCatalog, metrics: Metrics) -> tuple[BackendCatalog, dict[str, AnyBackend]]:
-    """Load all available back ends of `catalog`; return a new catalog, and the loaded back ends by name.
-
-    The new catalog marks back ends that could not be loaded as unavailable. Back ends that call an AI provider count
-    these calls in `metrics`.
-    """
-    backends = {}
-    for name in catalog.available:
-        try:
-            backends[name] = catalog.create_backend(name, metrics)
-        except LightmeterError as error:
-            log.warning("back end %s is not available: %s", name, error)
-            catalog = catalog.without(name, str(error))
-    return catalog, backends
-
-
-def _load(
+async def _load(
     config: ServiceConfig, metrics: Metrics
-) -> tuple[dict[str, AnyBackend], BackendAvailability, Backends, RateTable]:
+) -> tuple[LoadedBackends, BackendAvailability, Backends, RateTable]:
     """Load the back ends that the configuration names (all available ones if it names none), and those they build on.
 
     Back ends that call an AI provider count these calls in `metrics`.
 
-    Return (name → loaded back end, the back ends and features that a request can name, the body of GET /api/backends,
+    Return (the loaded back ends, the back ends and features that a request can name, the body of GET /api/backends,
     the prices).
     """
     catalog = config.catalog or read_catalog()
-    if config.backends is None:
-        catalog, backends = _load_usable(catalog, metrics)
-    else:  # an alias loads its target
-        selected = dict.fromkeys(catalog.aliases.get(name, name) for name in config.backends)
-        backends = {name: catalog.create_backend(name, metrics) for name in selected}
+    selected = catalog.available if config.backends is None else config.backends
+    loaded = await load_backends(catalog, selected, metrics, skip_unavailable=config.backends is None)
+    catalog, backends = loaded.catalog, loaded.offered
     names = tuple(backends)
     rates = catalog.rates() if config.rates is None else config.rates
     unpriced = [name for name in backends if name not in rates.rates]
@@ -219,14 +203,7 @@ def _load(
     backend_list = list_backends(catalog, rates, names).model_copy(update={"rounding": config.rounding.value})
     reasons = {offer.name: offer.reason for offer in backend_list.backends if offer.reason is not None}
     aliases = {name: target for name, target in catalog.aliases.items() if target in backends}
-    base_backends = {
-        name: catalog.create_backend(name, metrics)
-        for backend in backends.values()
-        for name in getattr(backend, "builds_on", ())
-        if name not in backends
-    }
-    availability = BackendAvailability(features, defaults, aliases, reasons)
-    return {**backends, **base_backends}, availability, backend_list, rates
+    return loaded, BackendAvailability(features, defaults, aliases, reasons), backend_list, rates
 
 
 async def _start_components(config: ServiceConfig, stack: AsyncExitStack) -> tuple[Store, Runner, JobQueue, Backends]:
@@ -237,7 +214,8 @@ async def _start_components(config: ServiceConfig, stack: AsyncExitStack) -> tup
     logs.reenable_loggers()
     await asyncio.to_thread(remove_unlocked)  # files of services that were killed
     metrics = Metrics()
-    backends, availability, offers, rates = _load(config, metrics)
+    loaded, availability, offers, rates = await _load(config, metrics)
+    backends = {**loaded.offered, **loaded.bases}
     for backend in backends.values():
         if (close := getattr(backend, "close", None)) is not None:  # adapters of AI providers have open connections
             stack.callback(close)
@@ -259,7 +237,6 @@ async def _start_components(config: ServiceConfig, stack: AsyncExitStack) -> tup
         backends, fetcher, tariff, config.workers, limits=config.limits, metrics=metrics, clock=config.clock
     )
     stack.callback(analyzer.close)
-    await analyzer.warm()
     runner = Runner(store, analyzer, policy, config.clock, metrics)
     stack.callback(asyncio.create_task(runner.stop_cancelled()).cancel)
     if is_postgres(config.database):
@@ -298,7 +275,6 @@ async def start_worker(
 
     Raises:
         SettingsError: the database cannot be used, or cannot be shared.
-        BackendError: a model cannot be loaded.
     """
     if not is_postgres(config.database):
         raise SettingsError(
@@ -325,7 +301,6 @@ async def start_service(config: ServiceConfig, host: str = "127.0.0.1", port: in
 
     Raises:
         SettingsError: the database, a back end or the address cannot be used.
-        BackendError: a model cannot be loaded.
     """
     async with AsyncExitStack() as stack:
         store, runner, queue, offers = await _start_components(config, stack)

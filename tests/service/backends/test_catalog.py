@@ -35,7 +35,7 @@ def catalog(monkeypatch):
 def test_the_table_says_what_the_class_says(name):
     """The registry agrees with the attributes of each class."""
     builtin = BUILTIN_BACKENDS[name]
-    cls = import_target(name, builtin.target)
+    cls = import_target(builtin.target)
     assert (cls.name, cls.features) == (name, builtin.features)
 
 

@@ -159,14 +159,6 @@ class Analyzer:
         self._metrics.watch_queue_depth("inference", self._inference.depth)
         self._metrics.watch_queue_depth("pictures", lambda: self._admission.pending_pictures)
 
-    async def warm(self) -> None:
-        """Load the models of all back ends.
-
-        Raises:
-            BackendError: a model cannot be loaded.
-        """
-        await self._inference.warm()
-
     def close(self) -> None:
         """Stop the threads that decode images or call back ends; each thread finishes its current task first."""
         self._decoder.close()
@@ -231,7 +223,8 @@ class Analyzer:
         for name in request.backend:
             if name in self._composing:
                 for base, base_features in self._composing[name].builds_on.items():
-                    features[base] = features.get(base, frozenset()) | base_features
+                    if base in self._backends:  # it works with those that are available
+                        features[base] = features.get(base, frozenset()) | base_features
         return {name: InferenceParams(each, options) for name, each in features.items()}
 
     async def _run_asset(self, running: _RunningJob, asset: _AssetTask) -> _AssetResult:

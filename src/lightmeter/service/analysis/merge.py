@@ -67,11 +67,11 @@ def compose_entries(
 
     Args:
         backend: Back end whose input is entries of other back ends, not pictures.
-        entries: Name of each other back end → its entries, or its error. Back ends with an error are ignored.
+        entries: Name of each other back end → its entries, or its error. Those that are missing or failed are ignored.
         count: Number of images or frames. The result has one `Entries` for each of them.
         options: Options of the request, such as the language.
     """
-    base = {name: each for name in backend.builds_on if not isinstance(each := entries[name], BackendError)}
+    base = {name: each for name in backend.builds_on if isinstance(each := entries.get(name), list)}
     try:
         return [backend.compose({name: each[index] for name, each in base.items()}, options) for index in range(count)]
     except BackendError as error:

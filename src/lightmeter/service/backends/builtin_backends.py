@@ -87,14 +87,23 @@ BUILTIN_BACKENDS: Final[Mapping[str, BuiltinBackend]] = {
 """Name → built-in back end."""
 
 
-def import_target(name: str, target: str) -> Any:
-    """Import and return the class `target` (`package.module:Class`) of the back end `name`.
+def import_target(target: str) -> Any:
+    """Import and return the class `target` (`package.module:Class`) of a back end.
 
     Raises:
-        SettingsError: the import fails; the message names the back end.
+        SettingsError: the import fails.
     """
     module, _, attribute = target.partition(":")
     try:
         return getattr(import_module(module), attribute)
     except Exception as error:  # importing another package may raise anything
-        raise SettingsError(f"Back end {name!r} ({target}) cannot be imported: {error}.") from error
+        raise SettingsError(f"Its class {target} cannot be imported: {str(error).rstrip('.')}.") from error
+
+
+def import_error(target: str) -> str | None:
+    """Return a sentence that says why the class `target` cannot be imported; None if it can."""
+    try:
+        import_target(target)
+    except SettingsError as error:
+        return str(error)
+    return None

@@ -24,6 +24,7 @@ from lightmeter.service.backends.builtin_backends import (
     BUILTIN_BACKENDS,
     ENTRY_POINT_GROUP,
     BuiltinBackend,
+    import_error,
     import_target,
 )
 from lightmeter.service.backends.onnx_models.settings import OnnxModelSettings
@@ -212,24 +213,24 @@ def _packaged_prices(name: str, features: frozenset[str]) -> dict[str, int]:
 
 
 def _builtin_entry(name: str, builtin: BuiltinBackend, settings: Settings) -> CatalogEntry:
-    missing = builtin.setting is not None and getattr(settings, builtin.setting) is None
-    variable = f"LIGHTMETER_{(builtin.setting or '').upper()}"
+    if builtin.setting is not None and getattr(settings, builtin.setting) is None:
+        reason: str | None = f"LIGHTMETER_{builtin.setting.upper()} is not set."
+    else:
+        reason = import_error(builtin.target)
     return CatalogEntry(
         name=name,
         features=builtin.features,
         model=builtin.model,
         licence=builtin.licence,
         prices=_packaged_prices(name, builtin.features),
-        reason=f"{variable} is not set." if missing else None,
+        reason=reason,
         make=partial(_create_builtin, name, builtin, settings),
     )
 
 
 def _create_builtin(name: str, builtin: BuiltinBackend, settings: Settings, _: ProviderMetrics) -> AnyBackend:
-    cls = import_target(name, builtin.target)
-    if builtin.setting is None:
-        return _check_protocol(name, builtin.target, cls())
-    return _check_protocol(name, builtin.target, cls(getattr(settings, builtin.setting)))
+    arguments = () if builtin.setting is None else (getattr(settings, builtin.setting),)
+    return _check_protocol(name, builtin.target, import_target(builtin.target)(*arguments))
 
 
 def _entry_point_entry(name: str, target: str) -> CatalogEntry:
@@ -237,11 +238,9 @@ def _entry_point_entry(name: str, target: str) -> CatalogEntry:
 
     `name` is the name of the back end.
     """
-    entry = CatalogEntry(
-        name, frozenset(), {}, make=lambda _: _check_protocol(name, target, import_target(name, target)())
-    )
+    entry = CatalogEntry(name, frozenset(), {}, make=lambda _: _check_protocol(name, target, import_target(target)()))
     try:
-        cls = import_target(name, target)
+        cls = import_target(target)
         features = frozenset(cls.features)
         packaged = _packaged_prices(name, features) if name in default_rates().rates else {}
         prices = declared_prices(cls) or packaged
@@ -326,7 +325,7 @@ def _provider_entry(name: str, provider: Provider, table: ProviderTable) -> Cata
         prices={**_packaged_prices(name, features), **millicredits(table.prices)},
         reason=_missing_reason(name, provider, table, settings),
         make=lambda metrics: _check_protocol(
-            name, provider.adapter, import_target(name, provider.adapter)(replace(settings, metrics=metrics))
+            name, provider.adapter, import_target(provider.adapter)(replace(settings, metrics=metrics))
         ),
     )
 
