@@ -78,7 +78,7 @@ def test_a_batch_has_equal_keys_in_turn(added, most):
     """A batch has the items that single pops would return, as long as their keys are equal."""
     queue, one_by_one = filled_by_accounts(added), list(_drained(filled_by_accounts(added)))
     while queue:
-        batch = queue.pop_batch(most, batch_key=lambda pair: pair[1] % 2)
+        batch = queue.pop_batch(queue.accounts[0], most, batch_key=lambda pair: pair[1] % 2)
         assert 1 <= len(batch) <= most
         assert len({pair[1] % 2 for pair in batch}) == 1
         assert batch == one_by_one[: len(batch)]

@@ -10,7 +10,7 @@ import pytest
 
 from lightmeter.errors import BackendError
 from lightmeter.service.analysis.fair_queue import Caller
-from lightmeter.service.analysis.inference_queue import InferenceParams, InferenceQueues
+from lightmeter.service.analysis.inference_queue import MAX_REPLACED_THREADS, InferenceParams, InferenceQueues
 from lightmeter.service.backends.base import AnalysisOptions, BackendTraits
 from lightmeter.service.backends.builtin_backends import BUILTIN_BACKENDS
 from lightmeter.service.backends.catalog import read_catalog
@@ -71,9 +71,9 @@ def asking():
         inference = InferenceQueues({backend.name: backend}, Metrics())
         queues.append(inference)
 
-        async def ask(numbers, caller="someone", question=ALL):
+        async def ask(numbers, caller="someone", question=ALL, account=1):
             found = await inference.infer(
-                backend.name, [numbered(number) for number in numbers], question, Caller(1, caller)
+                backend.name, [numbered(number) for number in numbers], question, Caller(account, caller)
             )
             return [each.descriptions[0].description.split()[-1] for each in found]
 
@@ -198,6 +198,132 @@ async def test_a_cancelled_request_leaves_nothing_in_the_queue(asking):
     assert ask.inference.depth() == 0
 
 
+class SlowReader(Reader):
+    """A back end that reads a picture in as many steps as its number; a test can block the steps."""
+
+    def __init__(self, traits=None, bad=()):
+        super().__init__(traits, bad)
+        self.closed = []
+
+    def analyze_in_steps(self, picture, features, options):
+        """Yield once for each step."""
+        number = int(picture[0, 0, 0])
+        try:
+            for _ in range(number):
+                (entries,) = self.analyze([picture], features, options)
+                yield
+            return entries
+        finally:
+            self.closed.append(number)
+
+
+async def test_an_account_without_a_call_has_a_thread(asking):
+    """While one account fills all threads, the picture of another is analyzed at once."""
+    reader = Reader(BackendTraits(calls_at_once=2))
+    ask = asking(reader)
+    reader.gate = threading.Semaphore(0)
+    waiting = asyncio.create_task(ask(range(6)))
+    await until(lambda: reader.inside == 2)
+    other = asyncio.create_task(ask([99], account=2))
+    await until(lambda: reader.inside == 3)
+    assert [99] in reader.calls
+    reader.gate.release(7)
+    assert await other == ["99"]
+    await waiting
+
+
+async def test_accounts_take_turns_between_the_steps_of_a_picture(asking):
+    """While two accounts have pictures of many steps, a picture of a third waits for single steps only."""
+    reader = SlowReader()
+    reader.gate = threading.Semaphore(0)
+    ask = asking(reader)
+    heavy = [asyncio.create_task(ask([200, 200], account=account)) for account in (1, 2)]
+    await until(lambda: reader.calls == [[200]])
+    small = asyncio.create_task(ask([3], account=3))
+    await asyncio.sleep(0)
+    reader.gate.release(10_000)
+    assert await small == ["3"]
+    assert sum(call == [200] for call in reader.calls[: reader.calls.index([3])]) <= 3
+    assert not any(task.done() for task in heavy)
+    assert [await task for task in heavy] == [["200", "200"]] * 2
+
+
+async def test_the_steps_of_one_picture_come_before_the_next_picture(asking):
+    """A back end has only as many unfinished pictures of a request as threads."""
+    reader = SlowReader()
+    assert await asking(reader)([3, 2, 4]) == ["3", "2", "4"]
+    assert reader.calls == [[3]] * 3 + [[2]] * 2 + [[4]] * 4
+
+
+async def test_an_error_in_a_step_is_the_error_of_its_picture(asking):
+    """A picture whose step fails has an error; others have their results."""
+    ask = asking(SlowReader(bad=[5]))
+    with pytest.raises(BackendError, match="ValueError"):
+        await ask([5])
+    assert await ask([2]) == ["2"]
+
+
+async def test_steps_of_a_cancelled_request_are_not_continued(asking):
+    """If the client has gone, the remaining steps of a picture are not run."""
+    reader = SlowReader()
+    reader.gate = threading.Semaphore(0)
+    ask = asking(reader)
+    task = asyncio.create_task(ask([200]))
+    await until(lambda: reader.inside == 1)
+    task.cancel()
+    reader.gate.release(10_000)
+    await until(lambda: reader.closed == [200])
+    assert reader.calls == [[200]]
+
+
+@pytest.mark.parametrize("kind", [Reader, SlowReader])
+async def test_a_call_that_hangs_fails_one_picture(asking, kind):
+    """After the deadline the picture of a call that hangs has an error, and the next picture is analyzed."""
+    reader = kind(BackendTraits(deadline_s=0.2))
+    ask = asking(reader)
+    reader.gate = threading.Semaphore(0)
+    with pytest.raises(BackendError, match=r"took longer than 0\.2 s"):
+        await ask([1])
+    hanging, reader.gate = reader.gate, threading.Semaphore(10_000)
+    assert await ask([2]) == ["2"]
+    hanging.release()
+
+
+async def test_steps_that_take_too_long_together_fail_their_picture(asking):
+    """The deadline is for all steps of a picture together."""
+    reader = SlowReader(BackendTraits(deadline_s=0.5))
+    ask = asking(reader)
+    reader.gate = threading.Semaphore(0)
+    task = asyncio.create_task(ask([200]))
+    for step in range(200):
+        await until(lambda step=step: len(reader.calls) > step or task.done())
+        if task.done():
+            break
+        await asyncio.sleep(0.01)  # each step takes at least this long
+        reader.gate.release()
+    with pytest.raises(BackendError, match=r"took longer than 0\.5 s"):
+        await task
+    assert len(reader.calls) < 200
+    reader.gate.release(1)
+
+
+async def test_pictures_fail_at_once_while_too_many_calls_hang(asking):
+    """If calls hang in all threads and in their replacements, pictures get an error; later ones succeed again."""
+    reader = Reader(BackendTraits(deadline_s=0.05))
+    ask = asking(reader)
+    reader.gate = threading.Semaphore(0)
+    for number in range(MAX_REPLACED_THREADS + 1):
+        with pytest.raises(BackendError, match="took longer"):
+            await ask([number])
+    with pytest.raises(BackendError, match="does not answer"):
+        await ask([9])
+    assert [9] not in reader.calls
+    reader.gate.release(10_000)
+    await until(lambda: reader.inside == 0)
+    await asyncio.sleep(0.05)
+    assert await ask([10]) == ["10"]
+
+
 async def test_closing_ends_what_waits(asking):
     """Closing cancels all that wait."""
     reader = Reader()
@@ -231,7 +357,6 @@ async def test_results_do_not_depend_on_load(name):
     """The result of a local back end for a picture is identical alone and under load."""
     backend = read_catalog().create_backend(name)
     inference = InferenceQueues({name: backend}, Metrics())
-    await inference.warm()
     question = InferenceParams(backend.features, AnalysisOptions())
     pictures = [tiny_picture(seed, width=300 + 7 * seed, height=280) for seed in range(12)]
     alone = [backend.analyze([picture], backend.features, AnalysisOptions())[0] for picture in pictures]

@@ -53,6 +53,11 @@ class RoundRobinQueue(Generic[T]):
         self._queues.setdefault(caller, deque()).append(item)
         self._length += 1
 
+    def add_first(self, caller: Hashable, item: T) -> None:
+        """Add an item before the other items of `caller`. The order of the callers is as after `add`."""
+        self._queues.setdefault(caller, deque()).appendleft(item)
+        self._length += 1
+
     def pop(self) -> T:
         """Remove and return the first item of the caller whose turn it is.
 
@@ -107,6 +112,10 @@ class FairQueue(Generic[T]):
         """
         self._accounts.setdefault(caller.account_id, RoundRobinQueue()).add(caller.request, item)
 
+    def add_first(self, caller: Caller, item: T) -> None:
+        """Add an item before the other items of the request of `caller`. The order of the turns is as after `add`."""
+        self._accounts.setdefault(caller.account_id, RoundRobinQueue()).add_first(caller.request, item)
+
     def pop(self, account_id: int | None = None) -> T:
         """Remove and return the next item of the account `account_id`.
 
@@ -125,15 +134,21 @@ class FairQueue(Generic[T]):
             self._accounts[account_id] = queue  # appended: this account comes last
         return item
 
-    def pop_batch(self, max_items: int, batch_key: Callable[[T], Hashable]) -> list[T]:
+    def pop_batch(self, account_id: int, max_items: int, batch_key: Callable[[T], Hashable]) -> list[T]:
         """Remove and return up to `max_items` items that have the same value of `batch_key`, in the order of `pop`.
 
         Stop before the first item that has another value.
 
+        Args:
+            account_id: Account of the first item.
+            max_items: Maximum number of items.
+            batch_key: Function that returns a value for an item.
+
         Raises:
             IndexError: the queue is empty.
+            KeyError: the queue has no item of the account.
         """
-        batch = [self.pop()]
+        batch = [self.pop(account_id)]
         key = batch_key(batch[0])
         while (
             len(batch) < max_items and self._accounts and batch_key(next(iter(self._accounts.values())).peek()) == key

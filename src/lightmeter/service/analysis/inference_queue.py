@@ -5,6 +5,10 @@ request with one picture. A back end declares how many calls may run at once, an
 (`BackendTraits`). A call gets waiting pictures with equal parameters, which may belong to different requests. If the
 call fails, the back end is called again for each picture alone, so that one bad picture does not fail the others.
 
+No account holds all threads of a back end: one thread is kept for accounts that have no running call. Pictures that may
+take many seconds are analyzed in steps (`SteppedBackend`), and accounts take turns between the steps. Each call has a
+deadline. A call in a thread cannot be stopped, so after the deadline its pictures fail and another thread replaces it.
+
 Throughput of a local model in pictures a second (two cores, onnxruntime 1.31, EfficientNet-Lite0, the model alone;
 repeats differed by up to 40 %). "Threads" are the threads that one call uses, "callers" the calls at the same time:
 
@@ -26,27 +30,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from math import ceil
-from typing import TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 from lightmeter.daemon_threads import run_in_daemon_thread
 from lightmeter.errors import BackendError, LightmeterError
 from lightmeter.service.analysis.fair_queue import Caller, FairQueue
-from lightmeter.service.backends.base import RGB, AnalysisOptions, Backend, traits_of
+from lightmeter.service.backends.base import RGB, AnalysisOptions, Backend, SteppedBackend, traits_of
 from lightmeter.service.metrics import Metrics
 from lightmeter.wire.response import Entries
 
 log = logging.getLogger("lightmeter.service")
 
-T = TypeVar("T")
-
 InferenceOutcome: TypeAlias = Entries | BackendError
+
+MAX_REPLACED_THREADS: Final = 4
+"""Maximum number of threads of a back end that are replaced because their calls have reached the deadline.
+
+When more calls hang, pictures fail at once until one of these calls returns.
+"""
+
+MAX_CLOSE_S: Final = 10.0
+"""Maximum seconds that the end of the service waits for the running calls of a back end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,49 +82,62 @@ class InferenceParams:
         object.__setattr__(self, "digest", sha256(text.encode()).digest())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _QueuedPicture:
+    """A picture that waits for a back end. `busy_s` is the time, in seconds, that its steps have taken so far."""
+
     picture: RGB
     params: InferenceParams
+    caller: Caller
     result: asyncio.Future[Entries]
+    steps: Generator[None, None, Entries] | None = None
+    busy_s: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """A running call of a back end; `ended` is set in its thread when the back end returns."""
+
+    batch: Sequence[_QueuedPicture]
+    ended: threading.Event = field(default_factory=threading.Event)
+    is_overdue: bool = False
 
 
 class _BackendQueue:
     """Queue of the pictures that wait for a back end, with the threads that call it. Use it only on the event loop."""
 
     def __init__(self, backend: Backend, metrics: Metrics) -> None:
-        traits = traits_of(backend)
+        self._traits = traits_of(backend)
         self._backend = backend
-        self._thread_name = f"lightmeter-{backend.name}"
+        self._stepped = backend if isinstance(backend, SteppedBackend) else None
         self._metrics = metrics
-        self._pictures_a_call = traits.pictures_a_call
-        self._free_threads = traits.calls_at_once
+        self._spare_threads = 1 if self._traits.calls_at_once > 1 else 0
         self._queue: FairQueue[_QueuedPicture] = FairQueue()
-        # A process waits at its end for the threads of a pool, but not for daemon threads.
-        self._pool = None if traits.calls_network else ThreadPoolExecutor(traits.calls_at_once, self._thread_name)
+        self._calls: set[_Call] = set()
+        self._is_closed = False
 
     def __len__(self) -> int:
         return len(self._queue)
 
-    async def warm(self) -> None:
-        await self._run_in_thread(self._backend.warm)
-
     def close(self) -> None:
-        while self._queue:
-            self._queue.pop().result.cancel()
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        self._is_closed = True
+        self._end_waiting(lambda item: item.result.cancel())
+        if not self._traits.calls_network:  # a process that ends during a call of a model may crash
+            until_s = time.monotonic() + MAX_CLOSE_S
+            for call in self._calls:
+                call.ended.wait(0 if call.is_overdue else max(0.0, until_s - time.monotonic()))
 
-    def _run_in_thread(self, function: Callable[[], T]) -> asyncio.Future[T]:
-        if self._pool is None:
-            return run_in_daemon_thread(function, self._thread_name)
-        return asyncio.get_running_loop().run_in_executor(self._pool, function)
+    def _end_waiting(self, end: Callable[[_QueuedPicture], object]) -> None:
+        while self._queue:
+            item = self._queue.pop()
+            if not item.result.done():
+                end(item)
 
     async def infer(self, pictures: Sequence[RGB], params: InferenceParams, caller: Caller) -> list[Entries]:
         loop = asyncio.get_running_loop()
         results: list[asyncio.Future[Entries]] = [loop.create_future() for _ in pictures]
         for picture, result in zip(pictures, results, strict=True):
-            self._queue.add(caller, _QueuedPicture(picture, params, result))
+            self._queue.add(caller, _QueuedPicture(picture, params, caller, result))
         self._start_calls()
         try:
             return [await results[0]] if len(results) == 1 else list(await asyncio.gather(*results))
@@ -121,36 +145,88 @@ class _BackendQueue:
             for result in results:  # after an error or a cancellation the other results are not needed
                 result.cancel()
 
+    @property
+    def _free_threads(self) -> int:
+        overdue = sum(call.is_overdue for call in self._calls)
+        threads = self._traits.calls_at_once + self._spare_threads + min(overdue, MAX_REPLACED_THREADS)
+        return threads - len(self._calls)
+
+    def _next_account(self) -> int | None:
+        """Return the account whose pictures are analyzed next; None if no thread is free for a waiting account."""
+        free = self._free_threads
+        if not free:
+            return None
+        busy = {item.caller.account_id for call in self._calls for item in call.batch}
+        return next((each for each in self._queue.accounts if free > self._spare_threads or each not in busy), None)
+
     def _start_calls(self) -> None:
         """Start calls of the back end with queued pictures, until no thread is free or the queue is empty."""
-        while self._free_threads and self._queue:
+        while (account_id := self._next_account()) is not None:
             # Divided evenly, so that a call does not get pictures that another free thread could process.
-            batch_size = min(self._pictures_a_call, ceil(len(self._queue) / self._free_threads))
-            queued = self._queue.pop_batch(batch_size, lambda item: item.params)
+            threads = max(1, self._free_threads - self._spare_threads)
+            batch_size = min(self._traits.pictures_a_call, ceil(len(self._queue) / threads))
+            queued = self._queue.pop_batch(account_id, batch_size, lambda item: item.params)
             batch = [item for item in queued if not item.result.done()]
-            if not batch:
-                continue
-            self._free_threads -= 1
-            pictures = [item.picture for item in batch]
-            call = self._run_in_thread(partial(_call_backend, self._backend, pictures, batch[0].params, self._metrics))
-            call.add_done_callback(partial(self._finish_call, batch))
+            if batch:
+                self._start_call(_Call(batch))
+        if not self._free_threads and all(call.is_overdue for call in self._calls):
+            error = BackendError("does not answer: too many calls have reached their deadline")
+            self._end_waiting(lambda item: item.result.set_exception(error))
 
-    def _finish_call(self, batch: Sequence[_QueuedPicture], call: asyncio.Future[list[InferenceOutcome]]) -> None:
-        if call.cancelled():  # the service is closing
-            for item in batch:
-                item.result.cancel()
-            return
-        self._free_threads += 1
-        error = call.exception()
-        outcomes = call.result() if error is None else [BackendError(f"failed ({type(error).__name__})")] * len(batch)
+    def _start_call(self, call: _Call) -> None:
+        self._calls.add(call)
+
+        def run() -> Sequence[InferenceOutcome | None]:
+            try:
+                if self._stepped is not None:
+                    return [_run_step(self._stepped, self._backend.name, call.batch[0], self._metrics)]
+                pictures = [item.picture for item in call.batch]
+                return _call_backend(self._backend, pictures, call.batch[0].params, self._metrics)
+            finally:
+                call.ended.set()
+
+        left_s = self._traits.deadline_s - call.batch[0].busy_s
+        timer = asyncio.get_running_loop().call_later(left_s, self._miss_deadline, call)
+        # A process waits at its end for the threads of a pool, but not for daemon threads, which may hang.
+        outcomes = run_in_daemon_thread(run, f"lightmeter-{self._backend.name}")
+        outcomes.add_done_callback(partial(self._finish_call, call, timer))
+
+    def _miss_deadline(self, call: _Call) -> None:
+        call.is_overdue = True
+        log.error("back end %s has not answered for %g s", self._backend.name, self._traits.deadline_s)
+        self._deliver(call.batch, [self._deadline_error()] * len(call.batch))
+        self._start_calls()
+
+    def _deadline_error(self) -> BackendError:
+        self._metrics.count_backend_failure(self._backend.name)
+        return BackendError(f"took longer than {self._traits.deadline_s:g} s")
+
+    def _finish_call(
+        self, call: _Call, timer: asyncio.TimerHandle, outcomes: asyncio.Future[Sequence[InferenceOutcome | None]]
+    ) -> None:
+        timer.cancel()
+        self._calls.discard(call)
+        if (error := outcomes.exception()) is None:
+            self._deliver(call.batch, outcomes.result())
+        else:
+            self._deliver(call.batch, [BackendError(f"failed ({type(error).__name__})")] * len(call.batch))
+        self._start_calls()
+
+    def _deliver(self, batch: Sequence[_QueuedPicture], outcomes: Sequence[InferenceOutcome | None]) -> None:
+        """Set the results of pictures. One that has no outcome yet waits for its next step."""
         for item, outcome in zip(batch, outcomes, strict=True):
             if item.result.done():
                 continue
-            if isinstance(outcome, BackendError):
-                item.result.set_exception(outcome)
-            else:
+            if isinstance(outcome, Entries):
                 item.result.set_result(outcome)
-        self._start_calls()
+            elif outcome is not None:
+                item.result.set_exception(outcome)
+            elif self._is_closed:
+                item.result.cancel()
+            elif item.busy_s >= self._traits.deadline_s:
+                item.result.set_exception(self._deadline_error())
+            else:
+                self._queue.add_first(item.caller, item)
 
 
 class InferenceQueues:
@@ -162,17 +238,10 @@ class InferenceQueues:
     def __init__(self, backends: Mapping[str, Backend], metrics: Metrics) -> None:
         self._queues = {name: _BackendQueue(backend, metrics) for name, backend in backends.items()}
 
-    async def warm(self) -> None:
-        """Load the models of all back ends.
-
-        Raises:
-            BackendError: a model cannot be loaded.
-        """
-        await asyncio.gather(*(queue.warm() for queue in self._queues.values()))
-
     def close(self) -> None:
-        """Stop the threads of all back ends. Each finishes its current call first, unless the call waits for a network.
+        """Stop the threads of all back ends.
 
+        Each finishes its current call first, unless the call waits for a network or takes longer than `MAX_CLOSE_S`.
         Pictures that wait are not analyzed: the calls of `infer` for them raise CancelledError.
         """
         for queue in self._queues.values():
@@ -217,13 +286,42 @@ def _call_backend(
         entries: Sequence[InferenceOutcome] = backend.analyze(pictures, params.features, params.options)
         if len(entries) != len(pictures):
             raise BackendError(f"answered {len(entries)} times for {len(pictures)} pictures")  # noqa: TRY301 (as its own error)
-    except Exception as error:  # a back end of another package may raise anything
+    except Exception as error:  # noqa: BLE001 (a back end of another package may raise anything)
         if len(pictures) > 1:
             return [outcome for picture in pictures for outcome in _call_backend(backend, [picture], params, metrics)]
-        metrics.count_backend_failure(backend.name)
-        if isinstance(error, LightmeterError):
-            return [BackendError(str(error))]
-        log.exception("back end %s failed", backend.name)
-        return [BackendError(f"failed ({type(error).__name__})")]
+        return [_failure(backend.name, error, metrics)]
     metrics.count_inference(backend.name, len(pictures), time.perf_counter() - start_s)
     return list(entries)
+
+
+def _run_step(backend: SteppedBackend, name: str, item: _QueuedPicture, metrics: Metrics) -> InferenceOutcome | None:
+    """Run the next step of a picture; return its entries (tags, colors and so on), an error, or None if steps are left.
+
+    Args:
+        backend: The back end.
+        name: Name of the back end.
+        item: The picture; the time of the step is added to its `busy_s`.
+        metrics: Counts finished pictures, and those for which the back end failed.
+    """
+    start_s = time.perf_counter()
+    outcome: InferenceOutcome | None = None
+    try:
+        if item.steps is None:
+            item.steps = backend.analyze_in_steps(item.picture, item.params.features, item.params.options)
+        next(item.steps)
+    except StopIteration as end:
+        outcome = end.value
+    except Exception as error:  # noqa: BLE001 (a back end of another package may raise anything)
+        outcome = _failure(name, error, metrics)
+    item.busy_s += time.perf_counter() - start_s
+    if isinstance(outcome, Entries):
+        metrics.count_inference(name, 1, item.busy_s)
+    return outcome
+
+
+def _failure(backend: str, error: Exception, metrics: Metrics) -> BackendError:
+    metrics.count_backend_failure(backend)
+    if isinstance(error, LightmeterError):
+        return BackendError(str(error))
+    log.error("back end %s failed", backend, exc_info=error)
+    return BackendError(f"failed ({type(error).__name__})")

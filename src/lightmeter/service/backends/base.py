@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
@@ -45,19 +45,23 @@ class BackendTraits:
     """How the service calls a back end: how many threads and pictures at once, and in which size.
 
     Attributes:
-        calls_at_once: Maximum number of threads that call `analyze` of the back end at the same time.
+        calls_at_once: Maximum number of threads that call `analyze` of the back end at the same time. If it is 2 or
+            more, one more thread calls it for accounts that have no running call, so that none waits for the others.
         pictures_a_call: Maximum number of pictures in one call, such as the best batch size of a graphics card. A call
             gets the pictures that are already in the queue; the service does not wait for more.
         transform: Transform, such as a resize, that the service applies to each picture before the call. A small result
             saves memory and time.
         calls_network: Whether a call waits for another server, perhaps for minutes. When the service stops, it does not
             wait for such calls.
+        deadline_s: Maximum seconds of a call. Then the pictures of the call fail, and another thread takes its place.
+            The call itself cannot be stopped, so the back end may be called while it goes on.
     """
 
     calls_at_once: int = 1
     pictures_a_call: int = 1
     transform: InputTransform = _DEFAULT_TRANSFORM
     calls_network: bool = False
+    deadline_s: float = 300.0
 
 
 @runtime_checkable
@@ -101,6 +105,25 @@ class Backend(Protocol):
 
         Raises:
             BackendError: the pictures cannot be analyzed. The answer to the request has the message in `all.errors`.
+        """
+        ...
+
+
+@runtime_checkable
+class SteppedBackend(Protocol):
+    """Protocol of a back end that analyzes one picture in steps, because some pictures take many seconds.
+
+    The service calls `analyze_in_steps` in place of `analyze`. Between two steps, pictures of other accounts have their
+    turn. The steps of a picture may run in different threads, one after the other. Those of a picture whose client has
+    gone, or whose steps together take longer than `BackendTraits.deadline_s`, are not continued.
+    """
+
+    def analyze_in_steps(
+        self, picture: RGB, features: frozenset[str], options: AnalysisOptions
+    ) -> Generator[None, None, Entries]:
+        """Return a generator that yields after each step, and returns what `Backend.analyze` would for the picture.
+
+        A step should take about a tenth of a second. The arguments and errors are those of `Backend.analyze`.
         """
         ...
 

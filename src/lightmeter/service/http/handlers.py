@@ -61,11 +61,8 @@ BAD_IDEMPOTENCY_KEY: Final = "Idempotency-Key must be 1 to 255 printable ASCII c
 
 REQUEST_ID: Final = re.compile(r"[0-9a-f]{32}")
 
-MAX_WAIT_FOR_OTHER_S: Final = 20.0
-"""Maximum seconds to wait until another process has finished a request with the same idempotency key.
-
-After this time, the client gets the request id and must poll.
-"""
+MAX_WAIT_S: Final = 20.0
+"""Maximum seconds that a client waits for the result of its request; then it gets the request id and must poll."""
 
 CHECK_INTERVAL_S: Final = 0.05
 """Seconds between checks whether another process has finished a request with the same idempotency key."""
@@ -205,23 +202,31 @@ class Handlers:
             max_assets=policy.max_assets,
         )
 
-    async def _synchronous_reply(self, running: RunningRequest, new: NewRequest, base_url: str) -> Reply:
+    async def _synchronous_reply(
+        self, running: RunningRequest, request: NewRequest | StoredRequest, base_url: str
+    ) -> Reply:
         """Wait until a request with one asset (image or video) has ended, and return the reply with its result.
 
-        If the asset turns out to be a video, stop waiting, and return the request id, with which the client polls.
+        If the asset turns out to be a video, or the request has not ended after `MAX_WAIT_S`, stop waiting, and return
+        the request id, with which the client polls.
 
         Args:
             running: The request's run in this process.
-            new: The request as it was stored.
+            request: The request as it was stored.
             base_url: URL of this service, for the URL at which the client polls.
         """
-        if await asyncio.shield(running.must_poll):
-            return await self._acknowledge(new, base_url)
+        await asyncio.wait({running.must_poll}, timeout=MAX_WAIT_S)
+        if not running.must_poll.done():
+            running.must_poll.set_result(True)
+        if running.must_poll.result():
+            return await self._acknowledge(request, base_url)
         return result_reply(await asyncio.shield(running.task), FAILED_STATUS)
 
     async def _acknowledge(self, request: NewRequest | StoredRequest, base_url: str) -> Reply:
+        # Uploads of a request with an idempotency key are stored already.
+        uploads = request.uploads if isinstance(request, NewRequest) and request.idempotency_key is None else ()
         try:
-            exists = await self._store.write(lambda db: requests.acknowledge(db, request.request_id))
+            exists = await self._store.write(lambda db: requests.acknowledge(db, request.request_id, uploads))
         except DatabaseFull as error:  # the request goes on and may be charged: not the answer of a refused one
             raise StoreError(str(error)) from error
         if not exists:
@@ -241,7 +246,7 @@ class Handlers:
             raise BadRequest(OTHER_BODY, OTHER_BODY_STATUS)
         running = self._runner.running.get(earlier.request_id)
         if not earlier.client_polls and running is not None:
-            earlier = await asyncio.shield(running.task)
+            return await self._synchronous_reply(running, earlier, base_url)
         if not earlier.client_polls and earlier.state not in FINISHED:
             earlier = await self._wait_for_other_process(earlier)
         if earlier.client_polls:
@@ -253,12 +258,12 @@ class Handlers:
     async def _wait_for_other_process(self, earlier: StoredRequest) -> StoredRequest:
         """Wait for the request `earlier`, which another process runs, and return its current record in the database.
 
-        Stop waiting when the request has ended, when its client polls, or after `MAX_WAIT_FOR_OTHER_S`.
+        Stop waiting when the request has ended, when its client polls, or after `MAX_WAIT_S`.
 
         Raises:
             Superseded: the other process has died, and the request was deleted, so the client must send it again.
         """
-        until = self._clock.monotonic() + MAX_WAIT_FOR_OTHER_S
+        until = self._clock.monotonic() + MAX_WAIT_S
         while not earlier.client_polls and earlier.state not in FINISHED and self._clock.monotonic() < until:
             await self._clock.sleep(CHECK_INTERVAL_S)
             request_id, account_id = earlier.request_id, earlier.account_id

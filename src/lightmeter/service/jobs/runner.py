@@ -55,8 +55,8 @@ class RunningRequest:
 
     Attributes:
         task: The task that runs the request.
-        must_poll: Future, done when the service can answer the client. True: an asset is a video, so the client gets
-            the request id and must poll. False: the request has ended.
+        must_poll: Future, done when the service can answer the client. True: an asset is a video, or the request takes
+            too long, so the client gets the request id and must poll. False: the request has ended.
     """
 
     task: asyncio.Task[StoredRequest]
@@ -280,25 +280,26 @@ class Runner:
             result = AttemptResult(0, None, f"{REQUEST_FAILED}: {type(error).__name__}.", self._clock.now())
         else:
             result = AttemptResult(analysis.charge, analysis.results_json, None, self._clock.now())
-        ended = await self._finish(attempt, result, client_polls=client_polls())
+        ended = await self._finish(attempt, result, client_polls)
         self.metrics.count_job_state(ended.state.value)
         if ended.state is JobState.COMPLETED and ended.paid:
             self.metrics.count_charge(ended.paid)
         return ended
 
-    async def _finish(self, attempt: Attempt, result: AttemptResult, *, client_polls: bool) -> StoredRequest:
+    async def _finish(self, attempt: Attempt, result: AttemptResult, client_polls: Callable[[], bool]) -> StoredRequest:
         """Store the result of an attempt, and charge the account; return the finished request.
 
         If the database fails, the next step depends on the client. If the client polls, try again until the result is
         stored. If the client waits for the answer, raise StoreError, and delete the request later.
         """
-        if client_polls:
-            return await self._write_patiently(lambda db: requests.finish(db, attempt, result))
-        try:
-            return await self._store.write(lambda db: requests.finish(db, attempt, result))
-        except StoreError:
-            self._delete_later(attempt.request_id)
-            raise
+        if not client_polls():
+            try:
+                return await self._store.write(lambda db: requests.finish(db, attempt, result))
+            except StoreError:
+                if not client_polls():  # in the meantime, it may have waited too long
+                    self._delete_later(attempt.request_id)
+                    raise
+        return await self._write_patiently(lambda db: requests.finish(db, attempt, result))
 
     async def _write_patiently(self, change: Callable[[Connection], T]) -> T:
         """Return the result of `change`, run in a transaction.

@@ -179,18 +179,27 @@ def admit(db: Connection, new: NewRequest, enqueue: Callable[[Connection, NewReq
         return _parse_row(rows[0])
     money.hold(db, LedgerReference(new.account_id, new.request_id, new.at), new.hold)
     if new.client_polls or new.idempotency_key is not None:  # other requests are never started again
-        db.executemany(
-            "INSERT INTO uploads (request_id, position, content) VALUES (?, ?, ?)",
-            [(new.request_id, position, content) for position, content in enumerate(new.uploads)],
-        )
+        _store_uploads(db, new.request_id, new.uploads)
     enqueue(db, new)
     return None
 
 
-def acknowledge(db: Connection, request_id: str) -> bool:
-    """Record that a request's client polls, so that it runs again after a crash; return whether the request exists."""
-    sql = "UPDATE requests SET acknowledged = 1 WHERE request_id = ? RETURNING request_id"
-    return bool(db.execute(sql, (request_id,)))
+def _store_uploads(db: Connection, request_id: str, uploads: Sequence[bytes]) -> None:
+    db.executemany(
+        "INSERT INTO uploads (request_id, position, content) VALUES (?, ?, ?)",
+        [(request_id, position, content) for position, content in enumerate(uploads)],
+    )
+
+
+def acknowledge(db: Connection, request_id: str, uploads: Sequence[bytes] = ()) -> bool:
+    """Record that a request's client polls, so that it runs again after a crash; return whether the request exists.
+
+    `uploads` are the contents of its uploaded files, if `admit` has not stored them.
+    """
+    rows = db.execute("UPDATE requests SET acknowledged = 1 WHERE request_id = ? RETURNING state", (request_id,))
+    if rows and JobState(rows[0][0]) not in FINISHED:
+        _store_uploads(db, request_id, uploads)
+    return bool(rows)
 
 
 def lock_current_attempt(db: Connection, attempt: Attempt) -> tuple[int, int]:

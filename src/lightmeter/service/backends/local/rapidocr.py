@@ -7,11 +7,12 @@ other languages and for drawing results, which lightmeter does not use.
 
 from __future__ import annotations
 
+import time
 import unicodedata
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import cv2
 import numpy as np
@@ -19,13 +20,9 @@ import numpy as np
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import BackendError
 from lightmeter.media.image_transforms import FitWithin, transform_array
-from lightmeter.service.backends.base import RGB, BackendTraits, PictureBackend
+from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits, PictureBackend
 from lightmeter.service.backends.onnx_session import packaged_file
 from lightmeter.wire.response import Brand, Entries, Text
-
-if TYPE_CHECKING:
-    from rapidocr import RapidOCR
-
 
 MIN_SCORE: Final = 0.7
 """Lines with a lower score are not returned, because most of them are not text."""
@@ -39,6 +36,8 @@ _TRANSFORM: Final = FitWithin(2000)
 default of `rapidocr`."""
 _DETECTOR_SIDE: Final = 736
 """Longest side, in pixels, of the picture that the detector gets to find lines of text."""
+_STEP_S: Final = 0.1
+"""Lines are read for about this many seconds in one step."""
 _CLASSIFIER_RATIO: Final = 4
 """Width divided by height of the classifier's input, which is 192 x 48 pixels."""
 _MAX_ENLARGED: Final = 2.0
@@ -70,6 +69,8 @@ _SETTINGS: Final[dict[str, Any]] = {
     "Det.limit_side_len": _DETECTOR_SIDE,
     # A batch is padded to its longest line: batches of six took 1.4 times as long, and twice the memory.
     "Rec.rec_batch_num": 1,
+    # The recognizer pads short lines to 320 pixels. With 128 pixels, a page of single words took half the time, but the
+    # score of a cup that looks like an 8 rose above `_MIN_CHARACTER_SCORE`.
     "Cls.cls_batch_num": 1,
 }
 
@@ -105,15 +106,36 @@ class RapidOcr(PictureBackend):
 
     name = "rapidocr"
     features = frozenset({"texts", "brands"})
-    traits = BackendTraits(calls_at_once=process_cpu_count(), transform=_TRANSFORM)
+    traits = BackendTraits(calls_at_once=process_cpu_count(), transform=_TRANSFORM, deadline_s=120.0)
 
     def _load(self) -> None:
         cv2.setNumThreads(1)  # the service has a thread for each core
         self._brands = read_brand_names()
-        self._engine = _load_engine()
+        self._reader = _TextReader()
+
+    def analyze_in_steps(
+        self,
+        picture: RGB,
+        features: frozenset[str],
+        options: AnalysisOptions,  # noqa: ARG002 (no option has an effect)
+    ) -> Generator[None, None, Entries]:
+        """Find the lines of text in the first step; read some lines in each further step (see `SteppedBackend`)."""
+        if not features & self.features:
+            return Entries()
+        self.warm()
+        return (yield from self._steps(picture, features))
 
     def _analyze_picture(self, picture: RGB, features: frozenset[str]) -> Entries:
-        lines = list(_read_lines(self._engine, picture))
+        steps = self._steps(picture, features)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                entries: Entries = end.value
+                return entries
+
+    def _steps(self, picture: RGB, features: frozenset[str]) -> Generator[None, None, Entries]:
+        lines = yield from self._reader.read_lines(picture)
         return Entries(
             texts=list(self._text_entries(lines)) if "texts" in features else None,
             brands=list(self._brand_entries(lines)) if "brands" in features else None,
@@ -159,42 +181,6 @@ def read_brand_names() -> dict[str, str]:
     return {brand_key(name): name for name in text.splitlines()}
 
 
-class _LineRecognizer:
-    """Recognizer of text lines. It reads a line twice, upright and rotated by 180 degrees, if it may be upside down.
-
-    Of the two readings, the one with the higher score is returned. A classifier network finds the lines that may be
-    upside down. It does not decide alone, because it took two of 50 upright lines for upside down. The classifier
-    compresses long lines, so it checks each line twice: whole, and cropped to the middle.
-
-    `classifier` is a `TextClassifier` of `rapidocr`, `recognizer` a `TextRecognizer`.
-    """
-
-    def __init__(self, classifier: Any, recognizer: Any) -> None:
-        self._classifier = classifier
-        self._recognizer = recognizer
-
-    def __call__(self, batch: Any) -> Any:
-        """Read pictures of text lines, in place of the `TextRecognizer` of `rapidocr`.
-
-        Args:
-            batch: `TextRecInput` of `rapidocr`; its `img` is the list of pictures.
-
-        Returns:
-            `TextRecOutput` of `rapidocr`; its `txts` and `scores` have the text and the score, 0 to 1, of each line.
-        """
-        result = self._recognizer(batch)
-        verdicts = [self._classifier(lines).cls_res for lines in (batch.img, [_middle(line) for line in batch.img])]
-        upside_down = [index for index, verdict in enumerate(zip(*verdicts, strict=True)) if "180" in dict(verdict)]
-        if upside_down:
-            rotated = [np.ascontiguousarray(batch.img[index][::-1, ::-1]) for index in upside_down]
-            second_reading = self._recognizer(replace(batch, img=rotated))
-            readings = list(zip(result.txts, result.scores, strict=True))
-            for index, text, score in zip(upside_down, second_reading.txts, second_reading.scores, strict=True):
-                readings[index] = max(readings[index], (text, score), key=lambda reading: reading[1])
-            result.txts, result.scores = (tuple(part) for part in zip(*readings, strict=True))
-        return result
-
-
 def _middle(line: RGB) -> RGB:
     """Return the middle part of a text line's picture, four times as wide as it is high.
 
@@ -205,42 +191,71 @@ def _middle(line: RGB) -> RGB:
     return np.ascontiguousarray(line[:, spare : width - spare])
 
 
-def _load_engine() -> RapidOCR:
-    from rapidocr import RapidOCR  # noqa: PLC0415 (takes most of a second)
+class _TextReader:
+    """Finds the lines of text in a picture and reads them, with the networks of `rapidocr`.
 
-    model_paths = {
-        f"{stage}.model_path": str(packaged_file(f"rapidocr/models/{name}", package="rapidocr", digest=digest))
-        for stage, (name, digest) in _MODELS.items()
-    }
-    try:
-        engine: Any = RapidOCR(params={**_SETTINGS, **model_paths})
-        # Models load at their first use, so each is used once. The arguments of a call stay set for later calls.
-        blank = np.zeros((_BLOCK, _BLOCK, 3), np.uint8)
-        engine(blank, use_det=False)
-        engine.text_rec = _LineRecognizer(engine.text_cls, engine.text_rec)
-        engine(blank, use_det=True, use_cls=False)
-    except Exception as error:  # rapidocr raises exceptions of many types
-        raise BackendError(f"The models of rapidocr cannot be loaded: {error}.") from error
-    loaded: RapidOCR = engine
-    return loaded
+    A line is read twice, upright and rotated by 180 degrees, if it may be upside down. Of the two readings, the one
+    with the higher score is returned. A classifier network finds the lines that may be upside down. It does not decide
+    alone, because it took two of 50 upright lines for upside down. The classifier compresses long lines, so it checks
+    each line twice: whole, and cropped to the middle.
 
-
-def _read_lines(engine: RapidOCR, picture: RGB) -> Iterator[_Line]:
-    """Yield the lines of text that `engine` reads in a picture, from top to bottom and from left to right.
-
-    The corners of the lines are in pixels of `picture`.
+    Raises:
+        BackendError: a network is missing or damaged.
     """
-    enlarged = _enlarge(transform_array(picture, _TRANSFORM))
-    height, width = enlarged.shape[:2]
-    down, across = picture.shape[0] / height, picture.shape[1] / width
-    result: Any = engine(_pad(enlarged[..., ::-1]))  # BGR
-    if result.boxes is None:
-        return
-    for text, score, box in zip(map(str.strip, result.txts), result.scores, result.boxes, strict=True):
-        if len(text) == 1 and score < _MIN_CHARACTER_SCORE:
-            continue
-        corners = [(min(max(x, 0), width) * across, min(max(y, 0), height) * down) for x, y in box.tolist()]
-        yield _Line(text, round(float(score), 4), tuple((round(x), round(y)) for x, y in corners))
+
+    def __init__(self) -> None:
+        from rapidocr import RapidOCR  # noqa: PLC0415 (takes most of a second)
+        from rapidocr.ch_ppocr_rec import TextRecInput  # noqa: PLC0415 (likewise)
+
+        model_paths = {
+            f"{stage}.model_path": str(packaged_file(f"rapidocr/models/{name}", package="rapidocr", digest=digest))
+            for stage, (name, digest) in _MODELS.items()
+        }
+        self._line_input = TextRecInput
+        try:
+            self._engine: Any = RapidOCR(params={**_SETTINGS, **model_paths})
+            # Models load at their first use, so each is used once.
+            blank = np.zeros((_BLOCK, _BLOCK, 3), np.uint8)
+            self._engine(blank, use_det=False)
+            self._engine(blank, use_det=True, use_cls=False)
+        except Exception as error:  # rapidocr raises exceptions of many types
+            raise BackendError(f"The models of rapidocr cannot be loaded: {error}.") from error
+
+    def read_lines(self, picture: RGB) -> Generator[None, None, list[_Line]]:
+        """Return the lines of text in a picture, from top to bottom and from left to right.
+
+        The corners of the lines are in pixels of `picture`. The generator yields about every `_STEP_S` seconds.
+        """
+        enlarged = _enlarge(transform_array(picture, _TRANSFORM))
+        height, width = enlarged.shape[:2]
+        down, across = picture.shape[0] / height, picture.shape[1] / width
+        padded = _pad(enlarged[..., ::-1])  # BGR
+        boxes = self._engine.text_det(padded).boxes
+        pictures = () if boxes is None else self._engine.crop_text_regions(padded, boxes)
+        lines: list[_Line] = []
+        next_step_s = 0.0
+        for box, line in zip(() if boxes is None else boxes, pictures, strict=True):
+            if time.perf_counter() >= next_step_s:
+                yield
+                next_step_s = time.perf_counter() + _STEP_S
+            text, score = self._read(line)
+            if score < (MIN_SCORE if len(text) > 1 else _MIN_CHARACTER_SCORE) or not text:
+                continue
+            corners = [(min(max(x, 0), width) * across, min(max(y, 0), height) * down) for x, y in box.tolist()]
+            lines.append(_Line(text, round(score, 4), tuple((round(x), round(y)) for x, y in corners)))
+        return lines
+
+    def _read(self, line: RGB) -> tuple[str, float]:
+        """Return the text in the picture of a line, and its score, 0 to 1."""
+        reading = self._recognize(line)
+        verdicts = self._engine.text_cls([line, _middle(line)]).cls_res
+        if any("180" in label for label, _ in verdicts):
+            reading = max(reading, self._recognize(np.ascontiguousarray(line[::-1, ::-1])), key=lambda each: each[1])
+        return reading
+
+    def _recognize(self, line: RGB) -> tuple[str, float]:
+        result = self._engine.text_rec(self._line_input(img=[line]))
+        return result.txts[0].strip(), float(result.scores[0])
 
 
 def _enlarge(picture: RGB) -> RGB:
