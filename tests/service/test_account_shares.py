@@ -49,10 +49,13 @@ async def test_nothing_is_admitted_free(starting, calling, database, site, field
 
 
 async def test_a_free_video_reserves_a_credit_for_each_frame(service, calling, site):
-    """A video of two thousand million frames at price 0 is refused, and delays nobody."""
-    caller = await calling(service, credits=10)
-    refused = await caller.ask(url=site.url("video/1.mp4"), feature="faces", max_frames=2**31 - 1)
-    assert (refused.status, refused.body["error"]) == (402, "Insufficient credits.")
+    """A video at price 0 is analyzed only for an account with a credit for each of its frames."""
+    poor, rich = await calling(service, credits=2), await calling(service, credits=3)
+    fields = {"url": site.url("video/1.mp4"), "feature": "faces", "max_frames": 2**31 - 1}
+    refused, accepted = [await caller.finished(await caller.ask(**fields)) for caller in (poor, rich)]
+    assert refused["all"]["errors"][-1] == f"{fields['url']}: Insufficient credits."
+    assert not any("Insufficient" in error for error in accepted["all"]["errors"])
+    assert (refused["credits"], accepted["credits"]) == (2, 3)
 
 
 @pytest.mark.parametrize("maximum", [None, 3])

@@ -67,7 +67,7 @@ async def doing():
             request = AnalyzeRequest(backend=list(backends), feature=["colors", "descriptions"])
             uploads = tuple(tiny_png(seed) for seed in range(pictures))
             names = tuple(f"{seed}.png" for seed in range(pictures))
-            order = AnalysisJob(request, uploads, names, held_pictures=(1,) * pictures, max_frames=3)
+            order = AnalysisJob(request, uploads, names)
             done = await worker.run(order, no_more)
             return orjson.loads(done.results_json), done.charge
 

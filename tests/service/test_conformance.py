@@ -328,7 +328,7 @@ async def test_role_language_and_prompt_reach_the_back_end():
     async with Fetcher(allow_private=False) as fetcher:
         worker = Analyzer({"listener": listener}, fetcher, Tariff(rates, Rounding.IMAGE), 1)
         try:
-            await worker.run(AnalysisJob(request, (tiny_png(),), ("a.png",), (1,), 3), nothing_more)
+            await worker.run(AnalysisJob(request, (tiny_png(),), ("a.png",)), nothing_more)
         finally:
             worker.close()
     assert listener.calls == [(frozenset({"descriptions"}), AnalysisOptions(**parameters))]

@@ -75,7 +75,7 @@ async def answered(transform, content):
         worker = Analyzer({"rapidocr": RedFinder(transform)}, fetcher, tariff, max_videos_per_account=1)
         try:
             request = AnalyzeRequest(backend=["rapidocr"], feature=["texts", "brands", "faces"])
-            order = AnalysisJob(request, (content,), ("a.png",), held_pictures=(1,), max_frames=1)
+            order = AnalysisJob(request, (content,), ("a.png",))
             again = [orjson.loads((await worker.run(order, no_more)).results_json) for _ in range(2)]
         finally:
             worker.close()

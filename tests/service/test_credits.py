@@ -57,15 +57,15 @@ async def test_concurrent_batches_never_overdraw_the_account(calling, service, s
 
 
 async def test_held_credits_cannot_be_spent_and_are_released(calling, service, site):
-    """While a video's maximum price is reserved, the balance excludes it; the unused rest is released."""
-    caller = await calling(service, credits=12)
-    urls = [site.url("held/1.mp4"), site.url("picture/2.png")]
-    answered = await caller.ask(url=urls, max_frames=10)
+    """While the price of a request is reserved, the balance excludes it; the unused rest is released."""
+    caller = await calling(service, credits=3)
+    urls = [site.url("held/1.png"), site.url("status/404/a.png")]
+    answered = await caller.ask(url=urls)
     assert await caller.balance() == 1
     assert (await caller.ask(url=urls)).body["error"] == "Insufficient credits."
     site.gate.set()
     done = await caller.finished(answered)
-    assert (done["credits_paid"], done["credits"]) == (2, 10)
+    assert (done["credits_paid"], done["credits"]) == (1, 2)
 
 
 async def test_failed_assets_are_not_charged(caller, site):

@@ -149,15 +149,16 @@ async def working():
             worker = Analyzer({"palette": backend}, fetcher, tariff, 2, limits=AnalyzerLimits(cache_bytes=cache_bytes))
             analyzers.append(worker)
 
-            async def do(*uploads, held=1, more=None, **parameters):
+            async def do(*uploads, held=None, **parameters):
                 request = AnalyzeRequest(backend=["palette"], feature=["colors"], **parameters)
                 names = tuple(f"{number}" for number in range(len(uploads)))
-                order = AnalysisJob(request, uploads, names, (held,) * len(uploads), max_frames=3)
+                order = AnalysisJob(request, uploads, names)
 
-                async def hold_more(pictures):
-                    more.append(pictures)
+                async def hold(pictures):
+                    if held is not None:
+                        held.append(pictures)
 
-                done = await worker.run(order, hold_more)
+                done = await worker.run(order, hold)
                 return done.results_json, done.charge
 
             return backend, do
@@ -176,8 +177,8 @@ def assets(tmp_path):
 async def test_results_and_charges_are_the_same_with_and_without(working, assets):
     """Results and charges are identical with and without the cache."""
     (plain, do), (spared, do_cached) = await working(0), await working(1 << 20)
-    expected = [await do(*assets, held=3) for _ in range(3)]
-    assert [await do_cached(*assets, held=3) for _ in range(3)] == expected
+    expected = [await do(*assets) for _ in range(3)]
+    assert [await do_cached(*assets) for _ in range(3)] == expected
     assert expected[0][1] == 1 + 1 + 3
     assert (plain.picture_count, spared.picture_count) == (15, 5)
 
@@ -185,17 +186,17 @@ async def test_results_and_charges_are_the_same_with_and_without(working, assets
 async def test_the_same_credits_are_held_for_a_video_that_is_remembered(working, assets):
     """A cached video holds as many credits as the first time."""
     _, do = await working(1 << 20)
-    more = []
-    first, again = [await do(assets[2], held=1, more=more) for _ in range(2)]
+    held = []
+    first, again = [await do(assets[2], held=held) for _ in range(2)]
     assert first == again
-    assert more == [2, 2]
+    assert held == [3, 3]
 
 
 async def test_another_sampling_of_a_video_is_looked_at_anew(working, assets):
     """Another sampling of a video is not answered from the cache."""
     backend, do = await working(1 << 20)
-    await do(assets[2], held=3)
-    await do(assets[2], held=3, capture_interval=2)
+    await do(assets[2])
+    await do(assets[2], capture_interval=2)
     assert backend.picture_count == 3 + 2
 
 

@@ -34,7 +34,7 @@ async def run_request():
         async with Fetcher(allow_private=False) as fetcher:
             worker = Analyzer({adapter.name: adapter}, fetcher, TARIFF, 1)
             try:
-                order = AnalysisJob(request, tuple(uploads), names, (1,) * len(uploads), 3)
+                order = AnalysisJob(request, tuple(uploads), names)
                 return await worker.run(order, nothing_more)
             finally:
                 worker.close()

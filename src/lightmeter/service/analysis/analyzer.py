@@ -16,14 +16,13 @@ import orjson
 from lightmeter import telemetry
 from lightmeter.clock import Clock, SystemClock
 from lightmeter.errors import BackendError, BrokenMedia, FetchError, MediaError, OutOfCredits
-from lightmeter.media.image_transforms import InputTransform
-from lightmeter.media.media_info import is_video
+from lightmeter.media.media_info import SNIFF_BYTES, is_video
 from lightmeter.service.analysis.analyzer_limits import AnalyzerLimits
 from lightmeter.service.analysis.backpressure import NO_WAITING_REQUESTS, AdmissionController, ServiceOverloaded
 from lightmeter.service.analysis.coordinates import in_asset_pixels
 from lightmeter.service.analysis.fair_queue import Caller, FairSemaphore
 from lightmeter.service.analysis.inference_queue import InferenceParams, InferenceQueues
-from lightmeter.service.analysis.job import AnalysisJob, AnalysisResult
+from lightmeter.service.analysis.job import AnalysisJob, AnalysisResult, AssetTask, RunningJob
 from lightmeter.service.analysis.merge import (
     AssetFindings,
     EntriesByBackend,
@@ -79,44 +78,6 @@ class _AssetResult:
     errors: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _RunningJob:
-    """A request that is being analyzed, with the data that the analyses of its images and videos share.
-
-    Attributes:
-        job: The request, prepared for analysis.
-        hold_more: Function that takes a number of additional pictures and reserves their price. May raise OutOfCredits.
-        on_video: Called for each asset (image or video of the request) that turns out to be a video.
-        open_assets: Limits how many assets of the request are fetched or analyzed at once.
-        params: Name of a back end → its features and options.
-        transforms: Transforms (scale, crop) that make the back ends' inputs from a picture (image or video frame).
-    """
-
-    job: AnalysisJob
-    hold_more: Callable[[int], Awaitable[None]]
-    on_video: Callable[[], None]
-    open_assets: asyncio.Semaphore
-    params: Mapping[str, InferenceParams]
-    transforms: frozenset[InputTransform]
-
-    @property
-    def caller(self) -> Caller:
-        return Caller(self.job.account_id, self)
-
-
-@dataclass(frozen=True, slots=True)
-class _AssetTask:
-    """An image or video to analyze: its URL or uploaded content (`source`), and its name in the answer.
-
-    `held_pictures` is the number of images or frames whose price is reserved. `digest` is the SHA-256, if known.
-    """
-
-    source: str | bytes
-    name: str
-    held_pictures: int
-    digest: bytes | None
-
-
 class Analyzer:
     """Fetches and decodes the assets (images and videos) of requests, and calls the back ends.
 
@@ -156,6 +117,7 @@ class Analyzer:
         self._open_assets = FairSemaphore(MAX_OPEN_ASSETS)
         self._images = FairSemaphore(IMAGES_PER_VIDEO * max_videos_per_account)
         self._videos = FairSemaphore(max_videos_per_account)
+        self._counts = FairSemaphore(limits.decoding.decoders)
         self._metrics.watch_queue_depth("inference", self._inference.depth)
         self._metrics.watch_queue_depth("pictures", lambda: self._admission.pending_pictures)
 
@@ -185,14 +147,35 @@ class Analyzer:
             self._metrics.count_refusal("pictures")
             raise
 
+    async def count_pictures(self, job: AnalysisJob) -> int:
+        """Return how many images and video frames a request has. A video of a URL, or a broken one, counts as one.
+
+        Raises:
+            TempFolderError: an uploaded video cannot be stored in the temporary folder.
+        """
+        videos = [upload for upload in job.uploads if is_video(upload[:SNIFF_BYTES])]
+        frames = await _gather([self._count_frames(job, video) for video in videos]) if videos else []
+        return len(job.names) - len(videos) + sum(frames)
+
+    async def _count_frames(self, job: AnalysisJob, video: bytes) -> int:
+        async with (
+            self._counts.acquire(Caller(job.account_id, id(job))),
+            AssetContent.from_bytes(video).as_file() as path,
+        ):
+            try:
+                return await self._decoder.count_frames(path, job.request.capture_interval, job.request.max_frames)
+            except MediaError:  # its analysis reports the error
+                return 1
+
     async def run(
-        self, job: AnalysisJob, hold_more: Callable[[int], Awaitable[None]], on_video: Callable[[], None] = lambda: None
+        self, job: AnalysisJob, hold: Callable[[int], Awaitable[None]], on_video: Callable[[], None] = lambda: None
     ) -> AnalysisResult:
         """Analyze every image and video of a request; return the results and the charge.
 
         Args:
             job: The request, prepared for analysis.
-            hold_more: Function that takes a number of additional pictures and reserves their price. If it raises
+            hold: Function that takes a number of images and video frames, and reserves the price of all of them
+                together. The price of one picture for each asset is reserved already. If the function raises
                 OutOfCredits, the answer has an error message instead of the video.
             on_video: Called for each asset (image or video of the request) that turns out to be a video.
 
@@ -203,11 +186,11 @@ class Analyzer:
         sources: list[str | bytes] = [*request.url, *job.uploads]
         params = self._inference_params(request)
         transforms = frozenset(self._transforms[name] for name in params if name in self._transforms)
-        running = _RunningJob(
-            job, hold_more, on_video, asyncio.Semaphore(MAX_OPEN_ASSETS_OF_REQUEST), params, transforms
+        running = RunningJob(
+            job, hold, on_video, asyncio.Semaphore(MAX_OPEN_ASSETS_OF_REQUEST), params, transforms, len(job.names)
         )
         digests = (*(None,) * len(request.url), *(job.digests or (None,) * len(job.uploads)))
-        assets = map(_AssetTask, sources, job.names, job.held_pictures, digests)
+        assets = map(AssetTask, sources, job.names, digests)
         results = await _gather([self._run_asset(running, asset) for asset in assets])
         errors = [*job.unavailable_errors, *(error for result in results for error in result.errors)]
         charged = [(result.backends, result.pictures) for result in results if result.asset is not None]
@@ -227,12 +210,12 @@ class Analyzer:
                         features[base] = features.get(base, frozenset()) | base_features
         return {name: InferenceParams(each, options) for name, each in features.items()}
 
-    async def _run_asset(self, running: _RunningJob, asset: _AssetTask) -> _AssetResult:
+    async def _run_asset(self, running: RunningJob, asset: AssetTask) -> _AssetResult:
         """Analyze the image or video `asset` of the request `running`, after a wait if too many are in progress.
 
         If the analysis fails, return a result that has an error message for the user, and None as `asset`.
         """
-        with self._admission.reserve(running.job.account_id, asset.held_pictures):
+        with self._admission.reserve(running.job.account_id, 1):
             async with running.open_assets, self._open_assets.acquire(running.caller):
                 try:
                     result = await self._analyze_asset(running, asset)
@@ -242,31 +225,31 @@ class Analyzer:
                     if len(running.job.names) == 1:  # nothing else to deliver: the client can send it again
                         raise
                     result = _AssetResult(None, (), 0, (f"{asset.name}: {error}",))
-            self._admission.record_finished(asset.held_pictures)
+            self._admission.record_finished(max(1, result.pictures))
         return result
 
-    async def _analyze_asset(self, running: _RunningJob, asset: _AssetTask) -> _AssetResult:
+    async def _analyze_asset(self, running: RunningJob, asset: AssetTask) -> _AssetResult:
         job = running.job
         async with self._open(asset) as content:
             video = is_video(content.head)
             if video:
                 running.on_video()
-            sampling = (job.request.capture_interval, job.max_frames) if video else (0, 0)
+            sampling = (job.request.capture_interval, job.request.max_frames) if video else (0, 0)
             key = None if self._cache is None else ContentKey(await content.digest(), *sampling)
             findings = self._cached_findings(key, running)
             if findings is None:
                 async with (self._videos if video else self._images).acquire(running.caller):
                     analyze = self._analyze_video if video else self._analyze_image
-                    findings = await analyze(running, asset, content)
+                    findings = await analyze(running, content)
                 self._cache_findings(key, running, findings)
-            elif video and findings.metadata.count > asset.held_pictures:
-                await running.hold_more(findings.metadata.count - asset.held_pictures)
+            elif video:
+                await running.hold_frames(findings.metadata.count)
         if findings.metadata.count > MAX_FRAMES_ON_LOOP:
             return await asyncio.to_thread(self._asset_result, running, asset.name, findings)
         return self._asset_result(running, asset.name, findings)
 
     @asynccontextmanager
-    async def _open(self, asset: _AssetTask) -> AsyncIterator[AssetContent]:
+    async def _open(self, asset: AssetTask) -> AsyncIterator[AssetContent]:
         source = asset.source
         if isinstance(source, bytes):
             yield AssetContent.from_bytes(source, asset.digest)
@@ -276,24 +259,25 @@ class Analyzer:
                 content = await stack.enter_async_context(self._fetcher.fetch(source))
             yield content
 
-    async def _analyze_image(self, running: _RunningJob, _: _AssetTask, content: AssetContent) -> AssetFindings:
+    async def _analyze_image(self, running: RunningJob, content: AssetContent) -> AssetFindings:
         with self._metrics.time_step("decode"):
             pictures = await self._decoder.decode_image(content, running.transforms)
         return AssetFindings(pictures.metadata, await self._infer_all(pictures, running))
 
-    async def _analyze_video(self, running: _RunningJob, asset: _AssetTask, content: AssetContent) -> AssetFindings:
-        interval_s, max_frames = running.job.request.capture_interval, running.job.max_frames
-        findings = None
+    async def _analyze_video(self, running: RunningJob, content: AssetContent) -> AssetFindings:
+        request, findings = running.job.request, None
+        interval_s = request.capture_interval
         async with content.as_file() as path:
-            if not max_frames or asset.held_pictures < max_frames:  # its URL did not show that it is a video
-                max_frames = await self._decoder.count_frames(path, interval_s, max_frames)
-                if max_frames > asset.held_pictures:
-                    await running.hold_more(max_frames - asset.held_pictures)
-            async with aclosing(self._decoder.decode_video(path, running.transforms, interval_s, max_frames)) as slices:
-                while (pictures := await self._next_slice(slices)) is not None:
-                    entries = await self._infer_all(pictures, running)
-                    findings = append_slice(findings, pictures.metadata, entries)
-                    del pictures  # frees its memory before the next slice is decoded
+            # The limit of a request says little about a video: most have fewer frames.
+            frames = await self._decoder.count_frames(path, interval_s, request.max_frames)
+            await running.hold_frames(frames)
+            slices = self._decoder.decode_video(path, running.transforms, interval_s, frames)
+            with self._admission.reserve(running.job.account_id, frames - 1):
+                async with aclosing(slices):
+                    while (pictures := await self._next_slice(slices)) is not None:
+                        entries = await self._infer_all(pictures, running)
+                        findings = append_slice(findings, pictures.metadata, entries)
+                        del pictures  # frees its memory before the next slice is decoded
         if findings is None:
             raise BrokenMedia("there is no picture in it")
         return findings
@@ -302,7 +286,7 @@ class Analyzer:
         with self._metrics.time_step("decode"):
             return await anext(slices, None)
 
-    async def _infer_all(self, pictures: DecodedPictures, running: _RunningJob) -> EntriesByBackend:
+    async def _infer_all(self, pictures: DecodedPictures, running: RunningJob) -> EntriesByBackend:
         """Return back end → its entries (tags, …) or its error. Back ends that build on other results run last."""
         entries = dict(
             await _gather(
@@ -319,7 +303,7 @@ class Analyzer:
         return entries
 
     async def _infer(
-        self, backend: str, params: InferenceParams, pictures: DecodedPictures, running: _RunningJob
+        self, backend: str, params: InferenceParams, pictures: DecodedPictures, running: RunningJob
     ) -> tuple[str, list[Entries] | BackendError]:
         transform = self._transforms[backend]
         pixels, count = pictures.pixels_by_transform[transform], pictures.metadata.count
@@ -331,7 +315,7 @@ class Analyzer:
             return backend, error
         return backend, in_asset_pixels(entries, transform, pictures)
 
-    def _cached_findings(self, content: ContentKey | None, running: _RunningJob) -> AssetFindings | None:
+    def _cached_findings(self, content: ContentKey | None, running: RunningJob) -> AssetFindings | None:
         """Return the cached results for the file `content`; None unless every back end of `running` has a result."""
         if self._cache is None or content is None:
             return None
@@ -346,7 +330,7 @@ class Analyzer:
         self._metrics.count_cache_lookup(hit=hit)
         return AssetFindings(metadata, cached) if metadata is not None and hit else None
 
-    def _cache_findings(self, content: ContentKey | None, running: _RunningJob, findings: AssetFindings) -> None:
+    def _cache_findings(self, content: ContentKey | None, running: RunningJob, findings: AssetFindings) -> None:
         if self._cache is None or content is None:
             return
         self._cache.put_metadata(content, findings.metadata)
@@ -354,7 +338,7 @@ class Analyzer:
             if not isinstance(entries, BackendError):  # the next call may succeed
                 self._cache.put_entries(content, backend, running.params[backend], entries)
 
-    def _asset_result(self, running: _RunningJob, name: str, findings: AssetFindings) -> _AssetResult:
+    def _asset_result(self, running: RunningJob, name: str, findings: AssetFindings) -> _AssetResult:
         request, count = running.job.request, findings.metadata.count
         requested = {backend: findings.entries[backend] for backend in request.backend}
         # The message names the asset, because the errors of a request with several assets are one list.

@@ -166,6 +166,7 @@ class Handlers:
         request = with_file_names(request, uploads)
         kinds = guess_kinds(request, uploads)
         job = self._runner.make_job(account_id, request, uploads, digests)
+        pictures = await self._runner.count_pictures(job)
         echo = request.model_dump_json(exclude={"file"})
         new = NewRequest(
             request_id=random_hex(16),
@@ -173,12 +174,12 @@ class Handlers:
             echo=echo,
             digest=sha256(sha256(echo.encode()).digest() + b"".join(digests)).digest(),
             uploads=uploads,
-            hold=self._runner.credits_to_hold(job),
+            hold=self._runner.credits_to_hold(job, pictures),
             at=self._clock.now(),
             client_polls=len(kinds) > 1 or "video" in kinds,
             idempotency_key=key,
         )
-        with self._runner.reserve_capacity(job, self._queue.waiting_requests):
+        with self._runner.reserve_capacity(account_id, pictures, self._queue.waiting_requests):
             if not new.client_polls:
                 await self._runner.wait_for_isolated_request()
             earlier = await self._store.write(lambda db: requests.admit(db, new, self._queue.enqueue))

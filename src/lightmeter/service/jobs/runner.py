@@ -88,17 +88,12 @@ class Runner:
     ) -> AnalysisJob:
         """Prepare a request as a job for `Analyzer.run`. The same request gives the same job after a restart.
 
-        The job says for how many pictures (images or video frames) the service reserves the price. A video counts as
-        `max_frames` pictures, or as one if the request has no such maximum. Any other asset counts as one picture. If a
-        video turns out to have more frames, the service reserves their price before it analyzes the video.
-
         Args:
             account_id: Number of the account that pays.
             request: The request.
             uploads: Contents of uploaded files.
             digests: SHA-256 of each upload. Empty: the digests were not computed yet.
         """
-        pictures = tuple(request.max_frames or 1 if kind == "video" else 1 for kind in guess_kinds(request, uploads))
         return AnalysisJob(
             request=self.policy.availability.effective_request(request),
             requested_features=frozenset(request.feature or FEATURES),
@@ -106,30 +101,41 @@ class Runner:
             uploads=uploads,
             digests=tuple(digests),
             names=(*request.url, *request.file_name),
-            held_pictures=pictures,
-            max_frames=request.max_frames,
             account_id=account_id,
         )
 
-    def credits_to_hold(self, job: AnalysisJob, pictures: int | None = None) -> int:
+    async def count_pictures(self, job: AnalysisJob) -> int:
+        """Return how many images and video frames a job has. A video of a URL counts as one until it is fetched.
+
+        Raises:
+            TempFolderError: an uploaded video cannot be stored in the temporary folder.
+        """
+        return await self._analyzer.count_pictures(job)
+
+    def credits_to_hold(self, job: AnalysisJob, pictures: int) -> int:
         """Return the maximum price, in credits, of `pictures` images and video frames of a job, to reserve it.
 
-        If the price is 0, return one credit for each image or frame. So no account can queue more work than it has
-        credits. If `pictures` is None, use the sum of `job.held_pictures`: what is reserved before the job starts.
+        If the price is 0, return one for each: so no account can queue more work than it has credits.
         """
-        request, count = job.request, sum(job.held_pictures) if pictures is None else pictures
-        return self.policy.tariff.max_credits(request.backend, request.feature, request.prompt, count) or count
+        request = job.request
+        return self.policy.tariff.max_credits(request.backend, request.feature, request.prompt, pictures) or pictures
 
-    def reserve_capacity(self, job: AnalysisJob, waiting_requests: Mapping[int, int]) -> AbstractContextManager[None]:
-        """Return a context manager. In its `with` block, a job's images and video frames count as unfinished.
+    def reserve_capacity(
+        self, account_id: int, pictures: int, waiting_requests: Mapping[int, int]
+    ) -> AbstractContextManager[None]:
+        """Return a context manager. In its `with` block, a new request's images and video frames count as unfinished.
 
-        The caller stores the request in this block. `waiting_requests` maps an account number to the number of its
-        requests in the job queue. Each of these requests counts as one image.
+        The caller stores the request in this block.
+
+        Args:
+            account_id: Account that sent the request.
+            pictures: Number of images and video frames.
+            waiting_requests: Account number → number of its requests in the job queue; each counts as one image.
 
         Raises:
             ServiceOverloaded: the account, or all accounts together, have too many unfinished images and video frames.
         """
-        return self._analyzer.admit(job.account_id, sum(job.held_pictures), waiting_requests)
+        return self._analyzer.admit(account_id, pictures, waiting_requests)
 
     async def wait_for_isolated_request(self) -> None:
         """Wait until no request runs alone. While a request that may crash this process runs alone, no other may start.
@@ -237,9 +243,6 @@ class Runner:
             return
         attempt, job = stored.attempt, self.make_job(stored.account_id, stored.request, uploads)
         try:
-            if attempt.number > 1:
-                held, at = self.credits_to_hold(job), self._clock.now()
-                await self._write_patiently(lambda db: requests.release_excess_hold(db, attempt, held, at))
             await self._run_attempt(attempt, job)
         except Superseded as error:
             log.warning("%s", error)
@@ -255,17 +258,13 @@ class Runner:
         on_video: Callable[[], None] = lambda: None,
         client_polls: Callable[[], bool] = lambda: True,
     ) -> StoredRequest:
-        holding = asyncio.Lock()
-
-        async def hold_more(pictures: int) -> None:  # only for videos, whose clients poll
-            amount, at = self.credits_to_hold(job, pictures), self._clock.now()
-            async with holding:  # each write is tried again after an error, and may have been committed before
-                _, held = await self._write_patiently(lambda db: requests.lock_current_attempt(db, attempt))
-                await self._write_patiently(lambda db: requests.raise_hold(db, attempt, held + amount, at))
+        async def hold(pictures: int) -> None:  # only for videos, whose clients poll
+            total, at = self.credits_to_hold(job, pictures), self._clock.now()
+            await self._write_patiently(lambda db: requests.raise_hold(db, attempt, total, at))
 
         try:
             with _job_span(attempt, job) as span:
-                analysis = await self._analyze(attempt, self._analyzer.run(job, hold_more, on_video))
+                analysis = await self._analyze(attempt, self._analyzer.run(job, hold, on_video))
                 span.set({"lightmeter.credits_paid": analysis.charge})
         except Superseded:
             raise

@@ -349,24 +349,6 @@ def requeue(db: Connection, attempt: Attempt) -> None:
     db.execute("UPDATE requests SET state = ?, lease_until = NULL WHERE request_id = ?", (queued, request_id))
 
 
-def release_excess_hold(db: Connection, attempt: Attempt, amount: int, at: float) -> None:
-    """Reduce the reserved credits of a request to `amount`: release what an earlier attempt reserved in addition.
-
-    Args:
-        db: A transaction.
-        attempt: The latest attempt. If it needs more credits, it reserves them again.
-        amount: Credits that stay reserved.
-        at: Time of the release, in seconds since the epoch.
-
-    Raises:
-        Superseded: another attempt has started, or the request is not running.
-    """
-    account_id, held = lock_current_attempt(db, attempt)
-    if held > amount:
-        db.execute("UPDATE requests SET hold = ? WHERE request_id = ?", (amount, attempt.request_id))
-        money.charge_held(db, LedgerReference(account_id, attempt.request_id, at), held - amount, 0)
-
-
 def recover(db: Connection, at: float) -> list[tuple[str, int]]:
     """Take over unfinished requests; return (request id, account number) of each request that must run again.
 
