@@ -161,6 +161,28 @@ def test_threads_do_not_disturb_each_other(backend, options):
     assert [entries.texts[1].text for entries in found] == ["Bread", "Butter", "Coffee", "Honey"]
 
 
+def test_a_page_of_words_is_read_in_steps(backend, options, monkeypatch):
+    """Each line may be a step of its own; the entries are those of a reading without steps."""
+    monkeypatch.setattr(rapidocr, "_STEP_S", 0.0)
+    picture = Image.new("RGB", (400, 200), "white")
+    words = ["Bread", "Butter", "Coffee", "Honey", "Milk", "Tea"]
+    for number, word in enumerate(words):
+        place = (20 + number % 2 * 200, 10 + number // 2 * 60)
+        ImageDraw.Draw(picture).text(place, word, "black", ImageFont.truetype(FONTS / "DejaVuSans.ttf", 24))
+    steps = backend.analyze_in_steps(np.asarray(picture), ALL, options)
+    count = 0
+    while True:
+        try:
+            next(steps)
+            count += 1
+        except StopIteration as end:
+            entries = end.value
+            break
+    assert count == len(words)
+    assert entries == backend.analyze([np.asarray(picture)], ALL, options)[0]
+    assert [entry.text for entry in entries.texts[1:]] == words
+
+
 ALONE = """
 import resource, socket, sys
 opened = []

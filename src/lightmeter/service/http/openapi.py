@@ -61,7 +61,8 @@ def document(offers: Backends) -> Json:
             "version": version("lightmeter"),
             "description": "Tags, colors, moderation, descriptions, faces, texts, brands and embeddings of images "
             "and videos. "
-            "One image is answered at once; several assets, or a video, are acknowledged and polled for. "
+            "One image is answered at once; several assets, a video, or an image that takes longer than 20 s, are "
+            "acknowledged and polled for. "
             "One credit is one cent.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
