@@ -86,7 +86,10 @@ class ServiceError(LightmeterError):
 
     Attributes:
         http_status: HTTP status of the answer; None without an answer.
+        body: The bytes of the answer that were received. The request may have been paid for.
     """
+
+    body: bytes = b""
 
     def __init__(self, message: str, *, hint: str = "", http_status: int | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -120,13 +123,7 @@ class Unreachable(ServiceError):
 
 
 class OutcomeUnknown(ServiceError):
-    """The request was sent and no usable answer came: it may have been charged.
-
-    Attributes:
-        body: The bytes of the answer that were received.
-    """
-
-    body: bytes = b""
+    """The request was sent and no usable answer came: it may have been charged."""
 
 
 class ProtocolError(ServiceError):

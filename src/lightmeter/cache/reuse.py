@@ -28,7 +28,7 @@ from lightmeter.errors import PlanChanged, SettingsError
 from lightmeter.export.ask_answer_check import all_descriptions_valid
 from lightmeter.facts.answer_fields import AnswerFields
 from lightmeter.facts.lenient_decode import decode_answer_lenient
-from lightmeter.facts.lenient_json import parse_object_strict
+from lightmeter.facts.lenient_json import parse_object_lenient
 from lightmeter.journal.commands.plan_rows import CachedAnswer, CachedRow, apply_cached_rows
 from lightmeter.journal.compression import decompress
 from lightmeter.journal.queries.items import AssetMarks, pending_asset_marks
@@ -220,8 +220,8 @@ def _to_cached(rows: Sequence[SettledAsset], ask: Ask | None) -> tuple[CachedAns
 
 
 def has_errors(raw: bytes) -> bool:
-    """Whether an answer (`raw`, uncompressed JSON) is invalid JSON, has no results, or lists errors in its results."""
-    results = AnswerFields(parse_object_strict(raw) or {}).results
+    """Whether an answer (`raw`, uncompressed) holds no JSON object, has no results, or lists errors in its results."""
+    results = AnswerFields(parse_object_lenient(raw) or {}).results
     return not results or bool(results.get("errors"))
 
 

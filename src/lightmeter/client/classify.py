@@ -196,30 +196,26 @@ class _AnswerFacts:
         return self.error is not None and self.error.casefold().startswith(texts)
 
 
-def classify_submission(
-    raw: RawAnswer, *, now: float | None = None, data: dict[str, Any] | None = None
-) -> Classification:
+def classify_submission(raw: RawAnswer, *, now: float | None = None) -> Classification:
     """Return the verdict on the answer to POST /api/fetch, with the fields of the answer that callers need.
 
     Args:
         raw: The answer.
         now: Present time in seconds since the epoch. It is needed only if Retry-After is a date and the answer has no
             Date header; with None, such a Retry-After is ignored.
-        data: The body as a JSON object, if the caller has parsed it already; None: this function parses the body.
     """
-    return _classify(raw, now, data, _submission_verdict)
+    return _classify(raw, now, _submission_verdict)
 
 
-def classify_poll(raw: RawAnswer, *, now: float | None = None, data: dict[str, Any] | None = None) -> Classification:
+def classify_poll(raw: RawAnswer, *, now: float | None = None) -> Classification:
     """Return the verdict on the answer to GET /api/response/<request_id>, with the fields that callers need.
 
     Args:
         raw: The answer.
         now: Present time in seconds since the epoch. It is needed only if Retry-After is a date and the answer has no
             Date header; with None, such a Retry-After is ignored.
-        data: The body as a JSON object, if the caller has parsed it already; None: this function parses the body.
     """
-    return _classify(raw, now, data, _poll_verdict)
+    return _classify(raw, now, _poll_verdict)
 
 
 def retry_after_s(raw: RawAnswer, *, now: float | None = None) -> float | None:
@@ -299,12 +295,9 @@ def _other_error_verdict(facts: _AnswerFacts) -> ResponseVerdict:
 
 
 def _classify(
-    raw: RawAnswer,
-    now: float | None,
-    data: dict[str, Any] | None,
-    verdict_of: Callable[[_AnswerFacts], ResponseVerdict],
+    raw: RawAnswer, now: float | None, verdict_of: Callable[[_AnswerFacts], ResponseVerdict]
 ) -> Classification:
-    data = parse_object_lenient(raw.body) if data is None else data
+    data = parse_object_lenient(raw.body)
     wire = AnswerFields(data or {})
     facts = _AnswerFacts(
         status=raw.status,

@@ -300,7 +300,9 @@ def _error_for(classification: Classification, http_status: int, polled_id: str 
         hint = f"{hint} The request was taken; its id is {polled_id!r}."
     elif classification.request_id is not None and kind in {OutcomeUnknown, RequestFailed}:
         hint = f"{hint} Its request id is {classification.request_id!r}."
-    return kind(text, hint=hint, http_status=http_status)
+    error = kind(text, hint=hint, http_status=http_status)
+    error.body = classification.body
+    return error
 
 
 _ERRORS: Final[dict[ResponseVerdict, tuple[type[ServiceError], str]]] = {

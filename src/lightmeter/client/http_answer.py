@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -32,6 +33,11 @@ class RawAnswer:
     status: int
     headers: Mapping[str, str]
     body: bytes = field(repr=False)
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the HTTP status is 2xx."""
+        return HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
 
 
 def decode_answer(body: bytes) -> Answer | None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from typing import Final, Self
@@ -22,18 +22,22 @@ from yarl import URL
 
 from lightmeter.client.base_url import normalize_base_url
 from lightmeter.client.http_answer import RawAnswer
+from lightmeter.client.http_message import decode_content
 from lightmeter.client.proxy import proxy_url
+from lightmeter.client.response_recorder import PRESENT_RECORDER, RecordingConnector, ResponseRecorder
 from lightmeter.errors import OutcomeUnknown, SettingsError, Unreachable, UsageError
-from lightmeter.facts.lenient_json import parse_object_strict
+from lightmeter.facts.lenient_json import parse_object_lenient
 from lightmeter.redaction import has_credentials
 from lightmeter.telemetry import trace_headers
 from lightmeter.wire.constants import AUTH_HEADER
 
 _MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
-"""Most bytes of an answer's body after content decoding; a longer body raises `OutcomeUnknown`.
+"""Most bytes of an answer's body, before and after content decoding; a longer body raises `OutcomeUnknown`.
 
 One asset usually takes some 6 KB.
 """
+
+_TOO_LONG: Final = "the answer is longer than {} bytes"
 
 _KEEP_ALIVE_S: Final = 1.5
 """Seconds for which an idle connection is kept open for the next request.
@@ -127,19 +131,6 @@ async def _stall_tolerant_timeout(delay_s: float, message: str) -> AsyncIterator
         timer.cancel()
 
 
-@dataclass(slots=True)
-class _PartialAnswer:
-    """What has been received so far of one HTTP answer; `status` is None until status and headers are complete."""
-
-    status: int | None = None
-    headers: dict[str, str] = field(default_factory=dict)
-    chunks: list[bytes] = field(default_factory=list)
-
-    def to_answer(self) -> RawAnswer | None:
-        """Return what has been received so far as an answer; None until its status and headers are complete."""
-        return None if self.status is None else RawAnswer(self.status, self.headers, b"".join(self.chunks))
-
-
 class Transport:
     """Sends HTTP requests to one service, over a pool of connections.
 
@@ -180,11 +171,11 @@ class Transport:
     async def __aenter__(self) -> Self:
         limits = self._timeouts
         self._free_connections = asyncio.Semaphore(self._connections)  # (a semaphore belongs to one event loop)
-        headers = {"Accept": "application/json", "User-Agent": _user_agent()}
+        headers = {"Accept": "application/json", "Accept-Encoding": "gzip, deflate", "User-Agent": _user_agent()}
         if self._api_key is not None:
             headers[AUTH_HEADER] = f"Token {self._api_key.get_secret_value()}"
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=_KEEP_ALIVE_S),
+            connector=RecordingConnector(limit=self._connections, keepalive_timeout=_KEEP_ALIVE_S),
             headers=headers,
             cookie_jar=aiohttp.DummyCookieJar(),
             proxy=self._proxy,
@@ -228,22 +219,25 @@ class Transport:
         url = URL(self.base_url + path, encoded=True)
         # Without Content-Length, aiohttp would send a large body in chunks.
         content = {} if body is None else {"Content-Type": "application/json", "Content-Length": str(len(body))}
-        partial = _PartialAnswer()
+        recorder = ResponseRecorder(_MAX_ANSWER_BYTES)
+        token = PRESENT_RECORDER.set(recorder)
         try:
             async with self._free_connections:  # before any time limit starts
-                await self._exchange(
-                    session, method, url, body, {**content, **(headers or {}), **trace_headers()}, partial
+                answer = await self._exchange(
+                    session, method, url, body, {**content, **(headers or {}), **trace_headers()}, recorder
                 )
-        except Exception as error:
-            answer = partial.to_answer()
-            if answer is not None and parse_object_strict(answer.body) is not None:
-                return answer  # a JSON object is complete once it is closed, however its connection ended
-            failure = self._translate_error(error, method, path, answer)
-            if failure is error:
-                raise
+            return _decoded(answer)
+        except Exception as error:  # noqa: BLE001 (each of them becomes one of two errors)
+            with suppress(ValueError):
+                partial = recorder.answer()
+                # a JSON object is complete once it is closed, however its connection ended
+                if partial is not None and parse_object_lenient((whole := _decoded(partial)).body) is not None:
+                    return whole
+            failure = self._translate_error(error, method, path, recorder)
             # the error of a proxy names it with its password
             raise failure from None if has_credentials(str(error)) else error
-        return RawAnswer(partial.status or 0, partial.headers, b"".join(partial.chunks))
+        finally:
+            PRESENT_RECORDER.reset(token)
 
     async def _exchange(
         self,
@@ -252,9 +246,9 @@ class Transport:
         url: URL,
         body: bytes | None,
         headers: dict[str, str],
-        partial: _PartialAnswer,
-    ) -> None:
-        """Send one request and read its answer into `partial`, within the limits of time and size.
+        recorder: ResponseRecorder,
+    ) -> RawAnswer:
+        """Send one request and return its answer as received, within the limits of time and size.
 
         Args:
             session: The open pool of connections to the service.
@@ -262,7 +256,7 @@ class Transport:
             url: The whole address.
             body: JSON, as bytes; None sends no body.
             headers: The headers of this request; `session` adds those that all its requests have.
-            partial: Receives status, headers and body as they arrive, so that they are not lost if an error occurs.
+            recorder: Receives the bytes of the answer as they arrive, so that they are not lost if an error occurs.
         """
         limits = self._timeouts
         # aiohttp opens the connection within this time too; if that takes too long, its own error proves it.
@@ -278,23 +272,20 @@ class Transport:
                 allow_redirects=False,
             ) as response,
         ):
-            partial.status = response.status
-            partial.headers = {name.lower(): value for name, value in response.headers.items()}
-            size = 0
+            chunks = []
             restart(limits.read_s)
             while chunk := await response.content.readany():
                 restart(limits.read_s)
-                partial.chunks.append(chunk)
-                size += len(chunk)
-                if size > _MAX_ANSWER_BYTES:
-                    raise OutcomeUnknown(
-                        f"The answer is longer than {_MAX_ANSWER_BYTES} bytes.",
-                        hint=_HINTS[method],
-                        http_status=response.status,
-                    )
+                chunks.append(chunk)
+        if recorder.head is not None:
+            if not recorder.head.status:
+                raise ValueError("it does not begin as HTTP")
+            return RawAnswer(recorder.head.status, recorder.head.headers, b"".join(chunks))
+        received = {name.lower(): value for name, value in response.headers.items()}
+        return RawAnswer(response.status, received, b"".join(chunks))
 
     def _translate_error(
-        self, error: Exception, method: str, path: str, partial: RawAnswer | None
+        self, error: Exception, method: str, path: str, recorder: ResponseRecorder
     ) -> Unreachable | OutcomeUnknown:
         """Return the exception to raise for a failed exchange; an `OutcomeUnknown` holds the bytes received so far.
 
@@ -302,22 +293,29 @@ class Transport:
             error: What the HTTP library or this class has raised.
             method: `GET` or `POST`.
             path: Path of the request, such as `/api/credits`, for the message.
-            partial: The incomplete answer; None if its status and headers have not arrived.
+            recorder: Holds the bytes of the answer that have arrived.
         """
         reason = (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
         if isinstance(error, _NOTHING_SENT):
             return Unreachable(f"{self.base_url} cannot be reached: {reason}.", hint="Nothing was sent.")
-        unknown = (
-            error
-            if isinstance(error, OutcomeUnknown)
-            else OutcomeUnknown(
-                f"No whole answer to {method} {path}: {reason}.",
-                hint=_HINTS[method],
-                http_status=None if partial is None else partial.status,
-            )
+        if recorder.is_too_long:
+            reason = _TOO_LONG.format(_MAX_ANSWER_BYTES)
+        partial = recorder.answer()
+        unknown = OutcomeUnknown(
+            f"No whole answer to {method} {path}: {reason}.",
+            hint=_HINTS[method],
+            http_status=None if partial is None else partial.status or None,
         )
-        unknown.body = b"" if partial is None else partial.body
+        unknown.body = (b"" if partial is None else partial.body) or bytes(recorder.wire)
         return unknown
+
+
+def _decoded(answer: RawAnswer) -> RawAnswer:
+    """Return an answer whose body is not compressed; raise `ValueError` if the body is too long then."""
+    body = decode_content(answer.body, answer.headers.get("content-encoding", ""), _MAX_ANSWER_BYTES)
+    if body is None:
+        raise ValueError(_TOO_LONG.format(_MAX_ANSWER_BYTES))
+    return replace(answer, body=body)
 
 
 @cache

@@ -19,8 +19,7 @@ from lightmeter.engine.url_uploads import free_failure_message
 from lightmeter.errors import BudgetReached, JournalError
 from lightmeter.export.asset_matching import UNMATCHED, outcome_of
 from lightmeter.facts.answer_fields import AnswerFields
-from lightmeter.facts.lenient_json import parse_object_strict
-from lightmeter.journal.commands.record_answer import receive_and_release, receive_and_settle
+from lightmeter.journal.commands.record_answer import receive_and_release, receive_and_settle, store_answer
 from lightmeter.journal.commands.submissions import (
     acknowledge,
     fail_row,
@@ -32,7 +31,6 @@ from lightmeter.journal.commands.submissions import (
     revert_to_planned,
     set_row_retry_obstacle,
     settle,
-    store_raw_answer,
 )
 from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, Refusal
 from lightmeter.journal.queries.items import has_failed_with
@@ -114,28 +112,31 @@ class Accounting:
         await self._session.journal.write(acknowledge(request.submission_id, request_id, now))
         self._run_state.add_poll(PolledRequest(self._session.clock.monotonic(), request, request_id, now))
 
-    async def classify(
-        self, request: InFlightRequest, raw: RawAnswer, classifier: Callable[..., Classification]
-    ) -> Classification:
-        """Return the classification of an answer: a verdict, such as answered, throttled or refused, with its details.
+    async def receive(
+        self, request: InFlightRequest, raw: RawAnswer, classifier: Callable[..., Classification], polls: int = 0
+    ) -> tuple[ReceivedAnswer, Classification]:
+        """Store the bytes of an answer in the journal; only then classify it.
 
-        An answer that is not a JSON object is first stored in the journal.
+        Return the answer and its classification: a verdict, such as answered, throttled or refused, with its details.
 
         Args:
             request: The request that was answered.
             raw: The answer.
             classifier: The function for answers to a POST (`classify_submission`) or to a poll (`classify_poll`).
+            polls: Number of polls that were sent to get the answer.
         """
-        data, now = parse_object_strict(raw.body), self._now()
-        if data is None:
-            received = ReceivedAnswer(raw.body, raw.status, now)
-            await self._session.journal.write(store_raw_answer(request.submission_id, received))
-        return classifier(raw, now=now, data=data)
+        received = ReceivedAnswer(raw.body, raw.status, self._now(), polls)
+        await self.store(request, received)
+        return received, classifier(raw, now=received.at)
+
+    async def store(self, request: InFlightRequest, received: ReceivedAnswer) -> None:
+        """Store the bytes of a whole or partial answer in the journal, in place of those of an earlier one."""
+        await self._session.journal.write(store_answer(request.submission_id, received))
 
     async def record_answer(
         self, request: InFlightRequest, received: ReceivedAnswer, event: Event, classification: Classification
     ) -> None:
-        """Store an answer with its charge and the result of each row.
+        """Record the charge of an answer and the result of each row.
 
         If the answer reports a failure that cost nothing, the rows may be sent again in another form: a batch as two
         halves, or the content of an image instead of its URL. Such rows stay pending.
@@ -144,7 +145,7 @@ class Accounting:
             request: The request that was answered.
             received: The bytes of the answer, its HTTP status and its time.
             event: How the answer came: as the response to the POST, or by polling.
-            classification: The result of `classify` for this answer.
+            classification: The verdict on the answer.
         """
         if self._schedule_resend(request, classification):
             outcome = outcome_of(received.raw, request.rows, request.hold, classification.data)
@@ -154,7 +155,7 @@ class Accounting:
         self._run_state.bisection.on_batch_accepted(request.seqs)
         try:
             outcome, note = self._interpret(request, received.raw, classification.data)
-        except Exception:  # (an error in lightmeter: the bytes are stored first, a later version can read them)
+        except Exception:  # (an error in lightmeter: a later version can read the bytes, which are stored)
             await self._session.journal.write(record_answer(request.submission_id, received, event))
             raise
         change = receive_and_settle(request.submission_id, received, event, outcome, note)
@@ -255,17 +256,12 @@ class Accounting:
         await self._session.journal.write(revert_to_planned(request.submission_id, event, reason, self._now()))
         await self._release_hold(request.hold)
 
-    async def record_unknown_outcome(
-        self, request: InFlightRequest, reason: str, received: ReceivedAnswer | None = None
-    ) -> None:
+    async def record_unknown_outcome(self, request: InFlightRequest, reason: str) -> None:
         """Record that no usable answer came: the request may have been charged, so its price stays reserved.
 
-        Args:
-            request: The request.
-            reason: What happened, as a sentence.
-            received: The unusable answer, such as an incomplete body; None if no answer came.
+        `reason` says what happened, as a sentence.
         """
-        await self._session.journal.write(mark_uncertain(request.submission_id, reason, self._now(), received))
+        await self._session.journal.write(mark_uncertain(request.submission_id, reason, self._now()))
         self._run_state.add_unresolved(request.hold)
         self._run_state.move_rows("pending", "in_doubt", len(request.rows))
 

@@ -83,9 +83,9 @@ class Engine:
         self._accounting = Accounting(session, run_state, prices)
         self._poller = Poller(session, run_state, self._accounting, PollSchedule())
         self.frames = FrameExtractor(session.out, self.uploads.prober)
-        sender = Sender(session, run_state, self._accounting, self.limiter, self.uploads, self.frames)
-        self.reconciler = Reconciler(session, run_state, self._accounting, sender)
-        self._dispatcher = Dispatcher(session, run_state, prices, self.limiter, sender)
+        self._sender = Sender(session, run_state, self._accounting, self.limiter, self.uploads, self.frames)
+        self.reconciler = Reconciler(session, run_state, self._accounting, self._sender)
+        self._dispatcher = Dispatcher(session, run_state, prices, self.limiter, self._sender)
 
     def progress(self) -> Progress:
         """Return the progress of the run. If the machine's clock was set, add a note about that to the run's notes."""
@@ -114,7 +114,7 @@ class Engine:
         charged.
         """
         self.run_state.enter_phase("collecting")
-        await recover_open_submissions(self.session, self.run_state, self._accounting)
+        await recover_open_submissions(self.session, self.run_state, self._accounting, self._sender)
         sole_spender = self.session.header.options.sole_spender
         with open_read_only(self.session.out) as db:
             in_doubt = in_doubt_totals(db).requests > 0

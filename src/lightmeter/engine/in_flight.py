@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from lightmeter.export.asset_matching import expected_asset_name
 from lightmeter.journal.frame_rows import frame_of, row_of
+from lightmeter.journal.outcome import ReceivedAnswer
 from lightmeter.journal.queries.submissions import SubmissionRecord
 
 
@@ -51,6 +52,7 @@ class PolledRequest:
         polls: Number of polls so far.
         pending_s: Age of the request in seconds at the last poll that did not bring its answer; 0 before such a poll.
             For a request of an earlier process, infinity before such a poll by this process.
+        unread: The first answer to a poll that could not be read; None after an answer that could.
     """
 
     due_s: float
@@ -60,6 +62,7 @@ class PolledRequest:
     resume_position: int | None = field(default=None, compare=False)
     polls: int = field(default=0, compare=False)
     pending_s: float = field(default=0.0, compare=False)
+    unread: ReceivedAnswer | None = field(default=None, compare=False)
 
 
 def sent_name(seq: int, url: str, path: str | None) -> str:

@@ -40,6 +40,9 @@ the first poll for a request. It has no effect while fewer than 40 requests are 
 MAX_DELAY_S: Final = 600.0
 """Most seconds by which `UNFINISHED_POLLS_PER_S` may delay the next poll for a request."""
 
+UNREADABLE_S: Final = 60.0
+"""Seconds after which a request is given up whose answers to polls cannot be read. The journal keeps their bytes."""
+
 _REFUSED: Final = frozenset({ResponseVerdict.NOT_FOUND, ResponseVerdict.REFUSED, ResponseVerdict.NO_CREDITS})
 """Verdicts on a poll that brings no answer although the service is there: it will answer later polls alike."""
 
@@ -117,20 +120,26 @@ class Poller:
                     exchange.end(raw, partial(classify_poll, raw, now=self._session.clock.now()))
             except (OutcomeUnknown, Unreachable) as error:  # a poll is free: it is repeated
                 self._limiter.on_lost(record)
-                await self._retry_or_give_up(polled, str(error))
+                await asyncio.shield(self._handle_lost(polled, error))
             else:
                 await asyncio.shield(self._handle_answer(record, polled, raw))
         finally:
             self._in_flight -= 1
             self._slots.release()
 
+    async def _handle_lost(self, polled: PolledRequest, error: OutcomeUnknown | Unreachable) -> None:
+        if error.body:
+            received = ReceivedAnswer(error.body, error.http_status or 0, self._session.clock.now(), polled.polls)
+            await self._accounting.store(polled.request, received)
+            polled.unread = polled.unread or received
+        await self._retry_or_give_up(polled, str(error))
+
     async def _handle_answer(self, record: SendRecord, polled: PolledRequest, raw: RawAnswer) -> None:
-        classification = await self._accounting.classify(polled.request, raw, classify_poll)
+        received, classification = await self._accounting.receive(polled.request, raw, classify_poll, polled.polls)
         verdict = classification.verdict
         learn_from_answer(self._limiter, record, raw, classification, self._session.clock.monotonic())
         if verdict in {ResponseVerdict.ANSWERED, ResponseVerdict.FAILED}:
             self._schedule.on_done(*_size_class(polled), polled.pending_s, self._age_s(polled))
-            received = ReceivedAnswer(raw.body, raw.status, self._session.clock.now(), polled.polls)
             await self._accounting.record_answer(polled.request, received, Event.COLLECT, classification)
             self._run_state.end_poll(polled)
         elif verdict is ResponseVerdict.DENIED:
@@ -142,6 +151,10 @@ class Poller:
             if verdict is ResponseVerdict.NO_CREDITS:
                 self._run_state.stop(OutOfCredits(error, hint="Add credits, then: lightmeter resume DIR"))
         else:
+            if verdict is ResponseVerdict.PROCESSING:
+                polled.unread = None
+            elif raw.is_success:
+                polled.unread = polled.unread or received
             reason = classification.error or f"status {raw.status}"
             await self._retry_or_give_up(polled, reason, classification.retry_after_s or 0.0)
 
@@ -150,18 +163,22 @@ class Poller:
         return self._session.clock.min_age_s(polled.acked_at, earlier=polled.resume_position is not None)
 
     async def _retry_or_give_up(self, polled: PolledRequest, reason: str, min_delay_s: float = 0.0) -> None:
-        """Schedule the next poll for a request; give up if the request is so old that its answer has expired.
+        """Schedule the next poll for a request; give up if its answer has expired, or could not be read for some time.
 
         `reason` says why the last poll had no result; `min_delay_s` is the least number of seconds to wait.
         """
         if self._age_s(polled) > self._schedule.deadline_s:
             await self._give_up(polled, f"No answer before it expired; last: {reason}")
+        elif polled.unread is not None and self._session.clock.now() - polled.unread.at > UNREADABLE_S:
+            await self._give_up(polled, f"No answer that can be read; last: {reason}")
         else:
             polled.pending_s = self._age_s(polled)
             crowd_delay_s = min(MAX_DELAY_S, self._run_state.polls_outstanding / UNFINISHED_POLLS_PER_S)
             self._reschedule(polled, max(min_delay_s, crowd_delay_s))
 
     async def _give_up(self, polled: PolledRequest, reason: str) -> None:
+        if polled.unread is not None:  # a later answer, such as "not found", may have taken its place in the journal
+            await self._accounting.store(polled.request, polled.unread)
         await self._accounting.record_unknown_outcome(polled.request, reason)
         self._run_state.end_poll(polled)
 

@@ -1,6 +1,6 @@
 """Continue the requests that an earlier process left open, before anything new is sent. None is sent again here.
 
-If the answer is stored, its charge and results are recorded. If the service accepted the request, its answer is polled
+If the answer is stored, what it says is recorded. If the service accepted the request, its answer is polled
 for. If no reply was stored, the request is recorded as lost: its credits stay reserved, and `Reconciler` finds out
 later whether it was charged. It does not matter how the earlier process ended, for example by a crash.
 """
@@ -14,6 +14,7 @@ from lightmeter.client.http_answer import RawAnswer
 from lightmeter.engine.accounting import Accounting
 from lightmeter.engine.in_flight import PolledRequest, to_in_flight_request
 from lightmeter.engine.run_state import RunState
+from lightmeter.engine.sender import Sender
 from lightmeter.journal.outcome import ReceivedAnswer
 from lightmeter.journal.queries.submissions import read_answer, submissions_in
 from lightmeter.journal.store import open_read_only
@@ -26,8 +27,13 @@ _OPEN: Final = frozenset({State.HELD, State.SENT, State.ANSWERED, State.ACKED, S
 _CHARGE_NOT_RECORDED: Final = frozenset({State.ANSWERED, State.POLLED})
 """States of requests whose answer is stored as bytes, while the charge and the results in it are not recorded yet."""
 
+_WITH_ANSWER: Final = _CHARGE_NOT_RECORDED | {State.SENT}
+"""States of requests whose answer may be stored. In the state `SENT`, nothing has read it yet."""
 
-async def recover_open_submissions(session: Session, run_state: RunState, accounting: Accounting) -> None:
+
+async def recover_open_submissions(
+    session: Session, run_state: RunState, accounting: Accounting, sender: Sender
+) -> None:
     """Continue the requests of an earlier process.
 
     Stored answers are interpreted, and their charges recorded. Requests that the service accepted are polled for in the
@@ -37,7 +43,8 @@ async def recover_open_submissions(session: Session, run_state: RunState, accoun
     Args:
         session: The open run.
         run_state: Receives the requests to poll for.
-        accounting: Records answers and lost requests.
+        accounting: Records answers to polls, and lost requests.
+        sender: Records answers to a POST.
     """
     await _record_readable_answers(session, accounting)
     with open_read_only(session.out) as db:
@@ -45,7 +52,7 @@ async def recover_open_submissions(session: Session, run_state: RunState, accoun
         answers = {
             record.submission_id: read_answer(db, record.submission_id)
             for record in records
-            if record.state in _CHARGE_NOT_RECORDED
+            if record.state in _WITH_ANSWER
         }
     acked = [record for record in records if record.state is State.ACKED and record.request_id is not None]
     for position, record in enumerate(sorted(acked, key=lambda record: record.acked_at or 0.0)):
@@ -56,8 +63,12 @@ async def recover_open_submissions(session: Session, run_state: RunState, accoun
             answer = answers[record.submission_id] or b""
             await accounting.count_stored_answer(to_in_flight_request(record), answer)
         elif record.state is State.SENT:
-            request = to_in_flight_request(record)
-            await accounting.record_unknown_outcome(request, "The process ended before the answer came.")
+            request, raw, status = to_in_flight_request(record), answers[record.submission_id], record.http_status or 0
+            if raw is None:
+                await accounting.record_unknown_outcome(request, "The process ended before the answer came.")
+            else:
+                received = ReceivedAnswer(raw, status, session.clock.now())
+                await sender.record(request, received, classify_submission(RawAnswer(status, {}, raw)))
 
 
 async def _record_readable_answers(session: Session, accounting: Accounting) -> None:

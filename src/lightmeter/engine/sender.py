@@ -8,7 +8,6 @@ from typing import Final
 
 from lightmeter.client.classify import Classification, ResponseVerdict, classify_submission
 from lightmeter.client.file_encoding import encode_files
-from lightmeter.client.http_answer import RawAnswer
 from lightmeter.client.rate_limit import AdaptiveLimiter
 from lightmeter.client.request_body import RequestBodyBuilder
 from lightmeter.engine.accounting import Accounting
@@ -138,26 +137,33 @@ class Sender:
             with request_span(self._session.header.options, request) as exchange:
                 raw = await self._session.client.send_request(body, idempotency_key=key)
                 received_s = clock.monotonic()
-                classification = await self._accounting.classify(request, raw, classify_submission)
+                received, classification = await self._accounting.receive(request, raw, classify_submission)
                 exchange.end(raw, lambda: classification)
         except Unreachable as error:
             self._limiter.on_lost(record)
             await self._record_unreachable(request, error, record.sent_at)
         except OutcomeUnknown as error:
             self._limiter.on_lost(record)
-            received = ReceivedAnswer(error.body, error.http_status or 0, clock.now()) if error.body else None
-            await self._accounting.record_unknown_outcome(request, str(error), received)
+            if error.body:
+                partial = ReceivedAnswer(error.body, error.http_status or 0, clock.now())
+                await self._accounting.store(request, partial)
+            await self._accounting.record_unknown_outcome(request, str(error))
         else:
             self._unreachable_in_a_row = 0
             learn_from_answer(self._limiter, record, raw, classification, received_s)
-            await self._record(request, raw, classification)
+            await self.record(request, received, classification)
         finally:
             self._run_state.end_request()
 
-    async def _record(self, request: InFlightRequest, raw: RawAnswer, classification: Classification) -> None:
-        """Record what the answer to a POST says: the request was, for example, answered, accepted or throttled."""
-        received = ReceivedAnswer(raw.body, raw.status, self._session.clock.now())
-        verdict, error = classification.verdict, classification.error or f"HTTP {raw.status}"
+    async def record(self, request: InFlightRequest, received: ReceivedAnswer, classification: Classification) -> None:
+        """Record what the answer to a POST says: the request was, for example, answered, accepted or throttled.
+
+        Args:
+            request: The request that was answered.
+            received: The answer, which is in the journal.
+            classification: The verdict on the answer.
+        """
+        verdict, error = classification.verdict, classification.error or f"HTTP {received.http_status}"
         accepted = {ResponseVerdict.ACKNOWLEDGED, ResponseVerdict.PROCESSING}
         if verdict in {ResponseVerdict.ANSWERED, ResponseVerdict.FAILED}:
             await self._accounting.record_answer(request, received, Event.ANSWER, classification)
@@ -166,18 +172,16 @@ class Sender:
         elif verdict is ResponseVerdict.THROTTLED:
             await self._accounting.revert_to_planned(request, Event.THROTTLE, error)
         elif verdict is ResponseVerdict.DENIED:
-            await self._accounting.record_refusal(
-                request, Refusal("access_denied", error, received, rows_retryable=True)
-            )
+            await self._accounting.record_refusal(request, Refusal("access_denied", error, rows_retryable=True))
             self._run_state.stop(AccessDenied(error, hint="Set LIGHTMETER_API_KEY to a key of your account."))
         elif verdict is ResponseVerdict.NO_CREDITS:
-            await self._accounting.record_refusal(request, Refusal("no_credits", error, received, rows_retryable=True))
+            await self._accounting.record_refusal(request, Refusal("no_credits", error, rows_retryable=True))
             self._run_state.stop(OutOfCredits(error, hint="Add credits, then: lightmeter resume DIR"))
         elif verdict in {ResponseVerdict.REFUSED, ResponseVerdict.NOT_FOUND}:
             resend = self._schedule_resend(request, error)
-            await self._accounting.record_refusal(request, Refusal("refused", error, received, rows_retryable=resend))
+            await self._accounting.record_refusal(request, Refusal("refused", error, rows_retryable=resend))
         else:
-            await self._accounting.record_unknown_outcome(request, error, received)
+            await self._accounting.record_unknown_outcome(request, error)
 
     def _schedule_resend(self, request: InFlightRequest, error: str) -> bool:
         """Schedule the rows of a refused request to be sent again, as two halves or as an upload, if that is possible.

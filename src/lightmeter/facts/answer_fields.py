@@ -12,6 +12,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from lightmeter.facts.answer_assets import listed_assets
+from lightmeter.wire.constants import REQUEST_FAILED
 
 _MAX_CREDITS: Final = float(1 << 53)
 """Amounts of this size or more count as absent, because a double no longer holds every whole number there."""
@@ -63,7 +64,7 @@ class AnswerFields:
         error = self.data.get("error")
         if error in (None, "", False, [], {}):
             return None
-        return error if isinstance(error, str) else repr(error)
+        return _to_text(error)
 
     @property
     def has_results(self) -> bool:
@@ -100,7 +101,7 @@ class AnswerFields:
         """
         errors = self.results.get("errors")
         texts = [self.data.get("error"), *(errors if isinstance(errors, list) else ())]
-        return "; ".join(str(text) for text in texts if text)
+        return "; ".join(_to_text(text) for text in texts if text)
 
     @property
     def credits_paid(self) -> float | None:
@@ -120,6 +121,18 @@ class AnswerFields:
         None if the answer does not state it, or if the balance is negative or `_MAX_CREDITS` or more.
         """
         return whole_credits(_number(self.data.get("credits")))
+
+
+def _to_text(error: Any) -> str:
+    """Return an error that an answer names as text.
+
+    A value that is nested too deeply for Python says nothing about the charge, so the text is one that says nothing
+    about it either.
+    """
+    try:
+        return error if isinstance(error, str) else repr(error)
+    except RecursionError:
+        return f"{REQUEST_FAILED}: its error is nested too deeply to be shown."
 
 
 def whole_credits(amount: float | None) -> int | None:

@@ -67,7 +67,7 @@ def mark_full_texts(texts: Sequence[Any], sources: Sequence[Any], answered: Sequ
     else:
         by_source: dict[str, list[int]] = {}
         for position, source in enumerate(sources):
-            by_source.setdefault(str(source), []).append(position)
+            by_source.setdefault(json_text(source), []).append(position)
         whole = [None] * count
         for positions in by_source.values():
             if len(positions) > 1:

@@ -213,8 +213,14 @@ def _coordinate(value: Any) -> float:
 
 
 def json_text(value: Any) -> str:
-    """Return a value as JSON text; parts of the value that JSON cannot hold are converted by `str`."""
+    """Return a value as JSON text; parts of the value that JSON cannot hold are converted by `str`.
+
+    The text is `null` if the value is nested too deeply for Python.
+    """
     try:
         return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
     except (TypeError, orjson.JSONEncodeError):
-        return json.dumps(value, default=str)
+        try:
+            return json.dumps(value, default=str)
+        except RecursionError:
+            return "null"

@@ -3,7 +3,7 @@
 An answer that was paid for must not be lost because of one invalid value. If orjson refuses an answer, Python's own
 reader reads it again:
 
-- Bytes that are not UTF-8 become U+FFFD, and half a surrogate pair becomes `?`.
+- UTF-16 and UTF-32 are read, too. Other bytes that are not UTF-8 become U+FFFD. Half a surrogate pair becomes `?`.
 - NaN, infinities and numbers beyond the range of a double become None.
 - Bytes after the JSON value are ignored.
 """
@@ -16,6 +16,10 @@ from typing import Any, Final
 import orjson
 
 _UTF8_MARK: Final = b"\xef\xbb\xbf"
+_ANSWER_FIELDS: Final = ("all", "request_id", "response_uri", "credits", "backends")
+"""Fields by which a JSON object inside something else is recognized as an answer."""
+_MAX_LEVELS: Final = 3
+"""Most objects around an answer, one in the other."""
 _MAX_DIGITS: Final = 4000
 """Numbers with more characters become None, because Python refuses to read integers of more than 4300 digits."""
 _MIN_INTEGER: Final = -(1 << 63)
@@ -24,9 +28,40 @@ _MAX_INTEGER: Final = (1 << 64) - 1
 
 
 def parse_object_lenient(body: bytes) -> dict[str, Any] | None:
-    """Return the JSON object at the start of `body`; None if no JSON object starts there. Never raises."""
-    data = loads_lenient(body)
-    return data if isinstance(data, dict) else None
+    """Return the JSON object of an answer; None if `body` holds none. Never raises.
+
+    If the object at the start is no answer, an answer inside it is returned instead: in a list of one, in one field, or
+    in a text that is JSON. The other fields of the object around it are added. If the body starts with something else,
+    as JSONP and HTML do, all from the first brace to the last one is the object.
+
+    Such an inner answer counts only if it has results, a request id, a balance or back ends. An error alone does not
+    count, because it could come from somebody else than the service, and would mean that nothing was charged.
+    """
+    value = loads_lenient(body)
+    if isinstance(value, dict) and any(value.get(field) for field in ("all", "request_id", "response_uri", "error")):
+        return value
+    found = _inner_answer(value)
+    if found is None and not isinstance(value, dict):
+        text = _to_text(body)
+        start, end = text.find("{"), text.rfind("}") + 1
+        if start > 0:
+            found = _inner_answer(text[start:end])
+    return value if found is None and isinstance(value, dict) else found
+
+
+def _inner_answer(value: Any, levels: int = _MAX_LEVELS) -> dict[str, Any] | None:
+    """Return the only answer in a JSON value that is no answer itself; None without one, or with several."""
+    if isinstance(value, str) and value[:1] in ("{", "["):
+        value = _loads_whole(value)
+    if isinstance(value, list) and len(value) == 1:
+        (value,) = value
+    if not isinstance(value, dict):
+        return None
+    if any(value.get(field) is not None for field in _ANSWER_FIELDS):
+        return value
+    inner = [_inner_answer(one, levels - 1) for one in value.values()] if levels else []
+    found = [one for one in inner if one is not None]
+    return {**value, **found[0]} if len(found) == 1 else None
 
 
 def parse_object_strict(body: bytes) -> dict[str, Any] | None:
@@ -48,10 +83,23 @@ def loads_lenient(raw: bytes) -> Any:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
         try:
-            value, _ = _DECODER.raw_decode(body.decode("utf-8", "replace").lstrip())
+            value, _ = _DECODER.raw_decode(_to_text(raw))
             return _without_surrogates(value)
         except (ValueError, RecursionError):
             return None
+
+
+def _loads_whole(text: str) -> Any:
+    """Return the JSON value that the whole of `text` is; None if it is none."""
+    try:
+        return _without_surrogates(_DECODER.decode(text))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _to_text(raw: bytes) -> str:
+    """Return the text in `raw` without spaces around it: UTF-8, UTF-16 or UTF-32, with or without a byte order mark."""
+    return raw.decode(json.detect_encoding(raw), "replace").strip()
 
 
 def _number(text: str) -> float | None:

@@ -103,12 +103,10 @@ class Refusal:
     Attributes:
         reason: Code by which reports group refusals.
         error: The service's message.
-        received: The answer with the refusal; None without an answer.
         rows_retryable: Whether the rows become pending again, because something else caused the refusal: missing
             credits, a wrong key or another row of the request.
     """
 
     reason: str
     error: str
-    received: ReceivedAnswer | None = None
     rows_retryable: bool = False

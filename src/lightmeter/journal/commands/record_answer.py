@@ -1,7 +1,7 @@
-"""Record a complete, valid answer in one step: its bytes, its charge and the results of its rows.
+"""Store the bytes of an answer, then record its charge and the results of its rows.
 
-The effect is that of two functions of the module `submissions`: `record_answer` (store the bytes), then `settle`
-(record the charge). But the thread that writes the journal can record many answers together, which is faster.
+Nothing reads an answer before its bytes are stored. The thread that writes the journal can store or record many answers
+together, which is faster than one by one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,38 @@ from lightmeter.journal.commands.submissions import requeue_rows, write_row_resu
 from lightmeter.journal.compression import compress
 from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer
 from lightmeter.journal.submission_states import HOLDING, Event, State, step
+
+
+@dataclass(slots=True)
+class _StoreAnswer:
+    """The function for `Journal.write` that `store_answer` returns; `apply_all` stores several answers together."""
+
+    submission_id: int
+    received: ReceivedAnswer
+
+    def __call__(self, db: sqlite.Connection) -> None:
+        self.apply_all(db, [self])
+
+    @staticmethod
+    def apply_all(db: sqlite.Connection, stored: Sequence[_StoreAnswer]) -> list[None]:
+        """Store each answer in `stored`. The list that is returned has one None for each."""
+        db.executemany(
+            "INSERT OR REPLACE INTO answers VALUES (?, ?)",
+            [(one.submission_id, compress(one.received.raw)) for one in stored],
+        )
+        db.executemany(
+            "UPDATE submissions SET http_status = ? WHERE submission_id = ?",
+            [(one.received.http_status, one.submission_id) for one in stored],
+        )
+        return [None] * len(stored)
+
+
+def store_answer(submission_id: int, received: ReceivedAnswer) -> sqlite.Change[None]:
+    """Return a function for `Journal.write` that stores the bytes of an answer, before any code reads them.
+
+    They replace those of an earlier answer to the same submission (POST), whose state stays unchanged.
+    """
+    return _StoreAnswer(submission_id, received)
 
 
 @dataclass(slots=True)
@@ -46,10 +78,6 @@ class _ReceiveAndSettle:
         """
         steps = _steps(db, settled)
         db.executemany(
-            "INSERT OR REPLACE INTO answers VALUES (?, ?)",
-            [(one.submission_id, compress(one.received.raw)) for one in settled],
-        )
-        db.executemany(
             "UPDATE submissions SET state = ?, http_status = ?, answered_at = ?, polls = polls + ?, paid = ?, "
             "remaining = ?, said = ?, request_id = coalesce(?, request_id) WHERE submission_id = ?",
             [
@@ -78,7 +106,7 @@ class _ReceiveAndSettle:
 def _steps(db: sqlite.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[tuple[State, State, int]]:
     """Return (first state, second state, freed credits) for each submission (POST) in `settled`.
 
-    The first state is the state after the answer is stored. The second is the state after the charge is recorded. The
+    The first state is the state after the answer came. The second is the state after the charge is recorded. The
     freed credits were reserved for the submission, and are no longer reserved in the second state.
 
     Raises:
@@ -108,7 +136,7 @@ def receive_and_settle(
 
     Args:
         submission_id: The submission (POST) that was answered.
-        received: The answer.
+        received: The answer, which `store_answer` has stored.
         event: `ANSWER` if the answer was the response to the POST, `COLLECT` if it was the response to a poll.
         outcome: The charge and the rows' results.
         note: What was unexpected about the charge, to be stored with the change of state; None if nothing was.
@@ -120,12 +148,12 @@ def receive_and_settle(
 def receive_and_release(
     db: sqlite.Connection, submission_id: int, received: ReceivedAnswer, event: Event, outcome: AnswerOutcome
 ) -> None:
-    """Store an answer that has no results and cost nothing; the request's rows become pending, to be sent again.
+    """Record an answer that has no results and cost nothing; the request's rows become pending, to be sent again.
 
     Args:
         db: The journal, in a transaction.
         submission_id: The submission (POST) that was answered.
-        received: The answer.
+        received: The answer, which `store_answer` has stored.
         event: `ANSWER` if the answer was the response to the POST, `COLLECT` if it was the response to a poll.
         outcome: The charge that the answer reports, which is 0; `outcome.rows` is ignored.
     """

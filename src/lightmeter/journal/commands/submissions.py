@@ -12,7 +12,6 @@ import orjson
 
 from lightmeter import sqlite
 from lightmeter.errors import BudgetReached, InvalidTransition
-from lightmeter.journal.compression import compress
 from lightmeter.journal.frame_rows import IS_SENT, ROW_OF, SEND_ORDER
 from lightmeter.journal.outcome import NOT_UPLOADED, AnswerOutcome, ReceivedAnswer, Refusal
 from lightmeter.journal.queries.answer_retries import RetryRow
@@ -139,33 +138,21 @@ def hold_and_send(
     return _HoldAndSend(rows, hold, budget, at, retry)
 
 
-def _store_answer(db: sqlite.Connection, submission_id: int, received: ReceivedAnswer) -> None:
-    db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (submission_id, compress(received.raw)))
-
-
 @sqlite.command
 def record_answer(db: sqlite.Connection, submission_id: int, received: ReceivedAnswer, event: Event) -> None:
-    """Store the bytes of an answer before any code interprets them.
+    """Record that an answer came whose charge and results are not known yet.
 
     Args:
         db: The journal, in a transaction.
         submission_id: The submission (POST) that was answered.
-        received: The answer.
+        received: The answer, which `store_answer` has stored.
         event: `ANSWER` if the answer was the response to the POST, `COLLECT` if it was the response to a poll.
     """
-    _store_answer(db, submission_id, received)
     db.execute(
         "UPDATE submissions SET http_status = ?, answered_at = ?, polls = polls + ? WHERE submission_id = ?",
         (received.http_status, received.at, received.polls, submission_id),
     )
     apply_event(db, submission_id, event, received.at)
-
-
-@sqlite.command
-def store_raw_answer(db: sqlite.Connection, submission_id: int, received: ReceivedAnswer) -> None:
-    """Store the bytes of an answer that is not valid JSON. The state of its submission (POST) stays unchanged."""
-    _store_answer(db, submission_id, received)
-    db.execute("UPDATE submissions SET http_status = ? WHERE submission_id = ?", (received.http_status, submission_id))
 
 
 @sqlite.command
@@ -226,12 +213,9 @@ def record_refusal(db: sqlite.Connection, submission_id: int, refusal: Refusal, 
 
     If the rows did not cause the refusal (`refusal.rows_retryable`), they become pending again; otherwise they fail.
     """
-    if refusal.received is not None:
-        _store_answer(db, submission_id, refusal.received)
-    http_status = refusal.received.http_status if refusal.received else None
     db.execute(
-        "UPDATE submissions SET error = ?, http_status = ?, answered_at = ?, paid = 0 WHERE submission_id = ?",
-        (refusal.error, http_status, at, submission_id),
+        "UPDATE submissions SET error = ?, answered_at = ?, paid = 0 WHERE submission_id = ?",
+        (refusal.error, at, submission_id),
     )
     apply_event(db, submission_id, Event.REFUSE, at, refusal.error)
     apply_event(db, submission_id, Event.VOID, at)
@@ -298,9 +282,7 @@ def _apply_event_with_error(db: sqlite.Connection, submission_id: int, event: Ev
 
 
 @sqlite.command
-def mark_uncertain(
-    db: sqlite.Connection, submission_id: int, why: str, at: float, received: ReceivedAnswer | None = None
-) -> None:
+def mark_uncertain(db: sqlite.Connection, submission_id: int, why: str, at: float) -> None:
     """Record that a request got no usable answer. It may have been charged, so its credits stay reserved.
 
     Args:
@@ -308,10 +290,7 @@ def mark_uncertain(
         submission_id: The submission; its rows get the status `in_doubt`.
         why: What happened, as a sentence.
         at: When it happened, in seconds since the epoch.
-        received: The unusable answer, if there was one; its bytes are stored.
     """
-    if received is not None:
-        store_raw_answer(submission_id, received)(db)
     _apply_event_with_error(db, submission_id, Event.LOSE, at, why)
     mark_rows(db, submission_id, "in_doubt", "no_answer", why)
 
