@@ -125,13 +125,6 @@ async def no_http(reader, writer, received):
     await writer.drain()
 
 
-async def no_gzip(reader, writer, received):
-    """Send a body that is not gzip, although the header says so."""
-    received.requests.append(await read_request(reader))
-    writer.write(http(200, b"plain as day", Content_Encoding="gzip"))
-    await writer.drain()
-
-
 async def hang(reader, _writer, received):
     """Read the request and never answer."""
     received.requests.append(await read_request(reader))
@@ -152,7 +145,6 @@ async def hang_in_the_body(reader, writer, received):
         half_a_head,
         half_a_body,
         no_http,
-        no_gzip,
         hang,
         hang_in_the_body,
     ],

@@ -58,3 +58,54 @@ def test_a_number_is_the_same_beside_one_that_no_double_holds(number):
     lenient, beyond = loads_lenient(b"[%d, 1e999]" % number)
     strict = orjson.loads(b"%d" % number)
     assert (lenient, type(lenient), beyond) == (strict, type(strict), None)
+
+
+ANSWER = {"credits_paid": 2, "all": {"assets": []}}
+HIDDEN = {
+    "UTF-16": json.dumps(ANSWER).encode("utf-16"),
+    "JSONP": b"cb(%s);" % json.dumps(ANSWER).encode(),
+    "a prefix": b")]}',\n" + json.dumps(ANSWER).encode(),
+    "HTML": b"<pre>%s</pre>" % json.dumps(ANSWER).encode(),
+    "a list": json.dumps([ANSWER]).encode(),
+    "a text": json.dumps(json.dumps(ANSWER)).encode(),
+}
+
+
+@pytest.mark.parametrize("body", HIDDEN.values(), ids=HIDDEN)
+def test_a_hidden_answer_is_found(body):
+    """An answer in another encoding, in a list, or in a text is the answer."""
+    assert parse_object_lenient(body) == ANSWER
+
+
+def test_fields_around_an_answer_are_kept():
+    """An answer in a field has the fields of the object around it, too, unless it has them itself."""
+    around = {"credits_paid": 1, "credits": 9, "status": "success", "data": ANSWER}
+    found = parse_object_lenient(json.dumps({"outer": around}).encode())
+    assert (found["all"], found["credits_paid"], found["credits"], found["status"]) == ({"assets": []}, 2, 9, "success")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        json.dumps([ANSWER, ANSWER]).encode(),
+        b"<script>a = {}; b = %s</script>" % json.dumps(ANSWER).encode(),
+        b'cb({"error": "No credits."});',
+        b'[{"error": "No credits."}]',
+        b"cb(%s" % json.dumps(ANSWER).encode()[:-1],
+    ],
+)
+def test_what_is_ambiguous_is_no_answer(body):
+    """Two answers, an answer beside other braces, a part of one, and an error that is not the whole are no answer."""
+    assert parse_object_lenient(body) is None
+
+
+def test_two_answers_in_one_object_are_none():
+    """If two fields hold answers, the object is returned as it is."""
+    both = {"first": ANSWER, "second": ANSWER}
+    assert parse_object_lenient(json.dumps(both).encode()) == both
+
+
+@given(st.recursive(st.text() | st.integers(), lambda inner: st.dictionaries(st.sampled_from("abc"), inner)))
+def test_objects_that_are_no_answers_stay_as_they_are(value):
+    """An object without an answer in it is returned unchanged."""
+    assert parse_object_lenient(json.dumps({"a": value}).encode()) == {"a": value}

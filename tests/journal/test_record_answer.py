@@ -1,4 +1,4 @@
-"""`receive_and_settle` leaves the same journal as `record_answer` followed by `settle`."""
+"""`receive_and_settle` leaves the same journal as `record_answer` followed by `settle`; answers are stored alike."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lightmeter.errors import BudgetReached, InvalidTransition
 from lightmeter.journal.commands.plan_rows import PlannedRow, add_rows
-from lightmeter.journal.commands.record_answer import receive_and_settle
+from lightmeter.journal.commands.record_answer import receive_and_settle, store_answer
 from lightmeter.journal.commands.submissions import acknowledge, hold_and_send, record_answer, settle
 from lightmeter.journal.compression import decompress
 from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, RowResult
@@ -82,10 +82,12 @@ def test_both_ways_leave_the_same_journal(tmp_path_factory, acked, raw, paid, re
     folders = tmp_path_factory.mktemp("two"), tmp_path_factory.mktemp("one")
     journal, number = journal_with_a_request(folders[0], acked=acked)
     with journal:
+        journal.submit(store_answer(number, received)).result()
         journal.submit(record_answer(number, received, event)).result()
         journal.submit(settle(number, outcome, 3.0, "odd")).result()
     journal, number = journal_with_a_request(folders[1], acked=acked)
     with journal:
+        journal.submit(store_answer(number, received)).result()
         journal.submit(receive_and_settle(number, received, event, outcome, "odd")).result()
     assert contents(folders[0]) == contents(folders[1])
 
@@ -110,6 +112,11 @@ def test_a_batch_is_written_like_single_changes(tmp_path_factory, requests):
             for number, (acked, *_) in zip(numbers, requests, strict=True):
                 if acked:
                     journal.submit(acknowledge(number, "r", 2.0)).result()
+            stored = [
+                store_answer(number, ReceivedAnswer(raw, 200, 3.0))
+                for number, (_, raw, *_) in zip(numbers, requests, strict=True)
+            ]
+            write_all(journal, stored, at_once=folder == folders[1])
             answers = [
                 receive_and_settle(
                     number,

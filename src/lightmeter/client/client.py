@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable
-from http import HTTPStatus
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Self, TypedDict, Unpack
@@ -194,7 +193,7 @@ class Client:
         except (Unreachable, OutcomeUnknown):
             return None
         data = parse_object_lenient(raw.body)
-        if raw.status != HTTPStatus.OK or data is None or data.get("error"):
+        if data is None or data.get("error"):
             return None
         try:
             listed = Backends.model_validate(data)

@@ -126,7 +126,7 @@ def read_body(head: ResponseHead, wire: bytes) -> bytes:
         at = chunk.end() + size
         pieces.append(wire[chunk.end() : at])
     else:
-        pieces.append(wire[at:])
+        pieces.append(wire[at:].removeprefix(b"\r\n"))
     return b"".join(pieces)
 
 

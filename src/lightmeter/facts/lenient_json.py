@@ -16,8 +16,10 @@ from typing import Any, Final
 import orjson
 
 _UTF8_MARK: Final = b"\xef\xbb\xbf"
-_ANSWER_FIELDS: Final = ("all", "request_id", "response_uri", "credits", "backends")
-"""Fields by which a JSON object inside something else is recognized as an answer."""
+_ANSWER_FIELDS: Final = ("all", "request_id", "response_uri")
+"""Fields by which a JSON object is recognized as an answer to a request or a poll."""
+_QUERY_FIELDS: Final = ("credits", "backends")
+"""Fields by which a JSON object is recognized as an answer to a query."""
 _MAX_LEVELS: Final = 3
 """Most objects around an answer, one in the other."""
 _MAX_DIGITS: Final = 4000
@@ -38,7 +40,7 @@ def parse_object_lenient(body: bytes) -> dict[str, Any] | None:
     count, because it could come from somebody else than the service, and would mean that nothing was charged.
     """
     value = loads_lenient(body)
-    if isinstance(value, dict) and any(value.get(field) for field in ("all", "request_id", "response_uri", "error")):
+    if isinstance(value, dict) and any(value.get(field) for field in (*_ANSWER_FIELDS, "error")):
         return value
     found = _inner_answer(value)
     if found is None and not isinstance(value, dict):
@@ -61,7 +63,9 @@ def _inner_answer(value: Any, levels: int = _MAX_LEVELS) -> dict[str, Any] | Non
         return value
     inner = [_inner_answer(one, levels - 1) for one in value.values()] if levels else []
     found = [one for one in inner if one is not None]
-    return {**value, **found[0]} if len(found) == 1 else None
+    if len(found) == 1:
+        return {**value, **found[0]}
+    return value if not found and any(value.get(field) is not None for field in _QUERY_FIELDS) else None
 
 
 def parse_object_strict(body: bytes) -> dict[str, Any] | None:
