@@ -193,7 +193,7 @@ class Client:
         except (Unreachable, OutcomeUnknown):
             return None
         data = parse_object_lenient(raw.body)
-        if data is None or data.get("error"):
+        if (raw.status and not raw.is_success) or data is None or data.get("error"):
             return None
         try:
             listed = Backends.model_validate(data)
