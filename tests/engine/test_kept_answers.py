@@ -71,6 +71,18 @@ async def test_an_answer_is_stored_before_it_is_read(tmp_path, monkeypatch, poll
     assert service.posts == 1
 
 
+async def test_answers_to_polls_that_could_not_be_read_are_polled_for_again(tmp_path, monkeypatch):
+    """While a proxy answers all polls with a page, a request is given up; the next start gets its answer."""
+    monkeypatch.setattr("lightmeter.engine.poller.UNREADABLE_S", 0.3)
+    with raw_service(RawService([lambda _: [b"HTTP/1.1 200 OK\r\n\r\n<html>soon</html>"]], polled=True)) as service:
+        done = await run(service, tmp_path, 2)
+        assert (done.summary().counts["in_doubt"], done.summary().held) == (2, 2)
+        service.wires = [sent()]
+        done = await lm.resume(tmp_path)
+    assert (done.summary().counts["ok"], done.summary().paid, done.summary().held) == (2, 2, 0)
+    assert service.posts == 2
+
+
 async def test_a_stored_acknowledgment_is_polled_for(tmp_path, monkeypatch):
     """A process that ends between storing and reading an acknowledgment does not lose the request."""
     with raw_service(RawService([sent()], polled=True)) as service:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lightmeter.facts.columns import FACT_TABLES
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.tables import TABLES
 from lightmeter.tables.arrow.schema import schema
@@ -274,3 +275,17 @@ def test_flushed_tables_can_be_put_together():
         parts.append(fact_tables(flattener)["tags"])
     assert pa.concat_tables(parts).num_rows == 2
     assert set(TABLES) >= {"tags"}
+
+
+@pytest.mark.parametrize("levels", [300, 1000])
+@pytest.mark.parametrize("feature", FACT_TABLES)
+def test_no_depth_of_a_value_raises(feature, levels):
+    """A value that is nested deeply, in any field of an entry or an error, leaves the other facts of the answer."""
+    deep = "[" * levels + "]" * levels
+    other = "nsfw" if feature == "tags" else "tags"
+    for field in ("name", "source", "score", "label", "description", "model", "unknown"):
+        entries = f'[{{"text": "t", "{field}": {deep}}}, {{"text": "u", "source": "b"}}]'
+        asset = f'{{"{feature}": {entries}, "{other}": [{{"name": "a", "label": "a"}}]}}'
+        flattener = Flattener()
+        flattener.add_answer(f'{{"all": {{"assets": [{asset}], "errors": [{deep}]}}}}'.encode(), [ITEM], CONTEXT)
+        assert own(fact_tables(flattener)[other].to_pylist(), "item_id") == [("item",)]

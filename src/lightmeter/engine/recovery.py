@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from lightmeter.client.classify import ResponseVerdict, classify_submission
+from lightmeter.client.classify import ResponseVerdict, classify_poll, classify_submission
 from lightmeter.client.http_answer import RawAnswer
 from lightmeter.engine.accounting import Accounting
 from lightmeter.engine.in_flight import PolledRequest, to_in_flight_request
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.sender import Sender
+from lightmeter.journal.commands.submissions import poll_again
 from lightmeter.journal.outcome import ReceivedAnswer
 from lightmeter.journal.queries.submissions import read_answer, submissions_in
 from lightmeter.journal.store import open_read_only
 from lightmeter.journal.submission_states import IN_DOUBT, Event, State
 from lightmeter.run_session.session import Session
+from lightmeter.wire.constants import RESULT_LIFETIME_S
 
 _OPEN: Final = frozenset({State.HELD, State.SENT, State.ANSWERED, State.ACKED, State.POLLED})
 """States of requests that an earlier process has left unfinished."""
@@ -74,7 +76,8 @@ async def recover_open_submissions(
 async def _record_readable_answers(session: Session, accounting: Accounting) -> None:
     """Record charges and results from stored answers that an older version of lightmeter could not read.
 
-    Their requests are in doubt until then. Answers that this version cannot read either stay as they are.
+    Their requests are in doubt until then. If this version cannot read an answer either, but the service still has it,
+    it is polled for again.
     """
     now = session.clock.now()
     with open_read_only(session.out) as db:
@@ -83,8 +86,16 @@ async def _record_readable_answers(session: Session, accounting: Accounting) -> 
         if raw is None or not (record.rows or record.retry):
             continue
         status = record.http_status or 0
-        classification = classify_submission(RawAnswer(status, {}, raw))
+        answer = RawAnswer(status, {}, raw)
+        classification = classify_submission(answer)
         if classification.verdict is ResponseVerdict.ANSWERED:
             accounting.count_rows_as_pending(record.state, record.hold, len(record.rows))
             received = ReceivedAnswer(raw, status, now)
             await accounting.record_answer(to_in_flight_request(record), received, Event.ANSWER, classification)
+        elif (
+            record.acked_at is not None
+            and session.clock.min_age_s(record.acked_at, earlier=True) < RESULT_LIFETIME_S
+            and classify_poll(answer).verdict is ResponseVerdict.UNCERTAIN
+        ):
+            accounting.count_rows_as_pending(record.state, record.hold, len(record.rows))
+            await session.journal.write(poll_again(record.submission_id, now))

@@ -68,18 +68,6 @@ def _inner_answer(value: Any, levels: int = _MAX_LEVELS) -> dict[str, Any] | Non
     return value if not found and any(value.get(field) is not None for field in _QUERY_FIELDS) else None
 
 
-def parse_object_strict(body: bytes) -> dict[str, Any] | None:
-    """Return the JSON object in `body`, or None if `body` is not strict JSON (RFC 8259) or holds no object.
-
-    A byte order mark at the start is ignored.
-    """
-    try:
-        data = orjson.loads(body.removeprefix(_UTF8_MARK))
-    except orjson.JSONDecodeError:
-        return None
-    return data if isinstance(data, dict) else None
-
-
 def loads_lenient(raw: bytes) -> Any:
     """Return the JSON value at the start of `raw`; None if no JSON value starts there. Never raises."""
     body = raw.removeprefix(_UTF8_MARK)

@@ -6,7 +6,8 @@ the table, because a wrong state would make the sums of credits wrong.
 - An `acked` submission (accepted, to be polled for) can still lose its answer, and become `uncertain`.
 - An `ambiguous` submission may have been charged, and no balance of the account could prove it. A later balance can.
 - `charge_unknown`: the request failed and its answer reports no charge. It may have been charged.
-- An answer that an older version could not read makes the submission `answered` when a newer version can read it.
+- An answer that an older version could not read makes the submission `answered` when a newer version can read it. If
+  the service acknowledged the submission and still has the answer, it becomes `acked` again, and is polled for.
 - `pay_again` sends the rows again in a new submission. The credits of the old one stay reserved; if it was proven to
   be charged, they stay paid.
 
@@ -22,6 +23,7 @@ A state in parentheses is drawn elsewhere in the diagram. "(the same)" means tha
        ├───────────unreached, throttle┤
        │                             └─lose→ uncertain ─┬─ask_again→ (sent)
        │                                                ├─answer→ (answered)
+       │                                                ├─acknowledge→ (acked)
        └──────────────────────────────────prove_unpaid──┤
                                                         ├─prove_paid→ proven_paid_lost ─pay_again→ (the same)
                                                         └─give_up→ ambiguous ─pay_again→ written_off
@@ -96,10 +98,12 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (State.REFUSED, Event.VOID): State.VOIDED,
     (State.UNCERTAIN, Event.ASK_AGAIN): State.SENT,
     (State.UNCERTAIN, Event.ANSWER): State.ANSWERED,
+    (State.UNCERTAIN, Event.ACKNOWLEDGE): State.ACKED,
     (State.UNCERTAIN, Event.PROVE_UNPAID): State.PLANNED,
     (State.UNCERTAIN, Event.PROVE_PAID): State.PROVEN_PAID_LOST,
     (State.UNCERTAIN, Event.GIVE_UP): State.AMBIGUOUS,
     (State.AMBIGUOUS, Event.ANSWER): State.ANSWERED,
+    (State.AMBIGUOUS, Event.ACKNOWLEDGE): State.ACKED,
     (State.AMBIGUOUS, Event.PROVE_UNPAID): State.PLANNED,
     (State.AMBIGUOUS, Event.PROVE_PAID): State.PROVEN_PAID_LOST,
     (State.AMBIGUOUS, Event.PAY_AGAIN): State.WRITTEN_OFF,

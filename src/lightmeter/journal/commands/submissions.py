@@ -168,6 +168,13 @@ def acknowledge(db: sqlite.Connection, submission_id: int, request_id: str, at: 
 
 
 @sqlite.command
+def poll_again(db: sqlite.Connection, submission_id: int, at: float) -> None:
+    """Record at the time `at`, in seconds since the epoch, that an accepted request in doubt is polled for again."""
+    apply_event(db, submission_id, Event.ACKNOWLEDGE, at, "polled again")
+    mark_rows(db, submission_id, "pending", None, None)
+
+
+@sqlite.command
 def settle(
     db: sqlite.Connection, submission_id: int, outcome: AnswerOutcome, at: float, note: str | None = None
 ) -> None:
