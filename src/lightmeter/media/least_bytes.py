@@ -1,18 +1,22 @@
-"""Computes from the first bytes of an image how long the whole file must be at least, to detect truncated files."""
+"""Computes from the first bytes of an image how long the whole file must be at least, to detect truncated files.
+
+Only the pixels count: metadata that follow them may be cut.
+"""
 
 from __future__ import annotations
 
+from lightmeter.media.image_repair import WEBP_PIXELS, png_chunks, webp_chunks
 from lightmeter.media.media_info import sniff
 
-_PNG_SIGNATURE_BYTES = 8
 _BMP_INFO_HEADER_BYTES = 40
 
 
 def least_bytes(head: bytes) -> int | None:
-    """Return the least length in bytes that an undamaged image file has if it starts with `head`; None if unknown."""
+    """Return the least length in bytes of an image file with all its pixels that starts with `head`; None if unknown."""
     match sniff(head):
-        case "image", "webp":  # RFC 9649, section 2.4; the last byte may be padding
-            return 7 + int.from_bytes(head[4:8], "little")
+        case "image", "webp":
+            pixels = (start + length for name, start, length in webp_chunks(head) if name in WEBP_PIXELS)
+            return max(pixels, default=None)
         case "image", "png":
             return _png_bytes(head)
         case "image", "bmp":
@@ -22,13 +26,12 @@ def least_bytes(head: bytes) -> int | None:
 
 def _png_bytes(head: bytes) -> int:
     """Return the least length in bytes of a PNG file that starts with `head`, by the chunk lengths in `head`."""
-    position = _PNG_SIGNATURE_BYTES
-    while position + 8 <= len(head):
-        name = head[position + 4 : position + 8]
-        position += 12 + int.from_bytes(head[position : position + 4], "big")
-        if name == b"IEND":
-            return position
-    return position
+    least, has_pixels = 0, False
+    for name, start, length in png_chunks(head):
+        if name == b"IDAT" or not has_pixels:
+            least = start + length
+        has_pixels |= name == b"IDAT"
+    return least
 
 
 def _bmp_bytes(head: bytes) -> int | None:

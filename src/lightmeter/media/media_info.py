@@ -10,7 +10,7 @@ from lightmeter.wire.constants import IMAGE_SUFFIXES, MORE_VIDEO_SUFFIXES, VIDEO
 
 MediaKind: TypeAlias = Literal["image", "video"]
 
-IMAGE_FORMATS: Final = ("jpeg", "png", "gif", "webp", "bmp", "avif")
+IMAGE_FORMATS: Final = ("jpeg", "png", "gif", "webp", "bmp", "avif", "heic", "tiff")
 """Supported image formats; `sniff` recognizes more, for better error messages."""
 
 VIDEO_FORMATS: Final = ("mp4", "webm", "mov", "mkv", "avi")
@@ -26,16 +26,19 @@ _IMAGE_MAGIC: Final = (
     (b"GIF89a", "gif"),
     (b"II*\x00", "tiff"),
     (b"MM\x00*", "tiff"),
+    (b"II+\x00", "tiff"),  # BigTIFF
+    (b"MM\x00+", "tiff"),
 )
 _RIFF_FORMS: Final[dict[bytes, tuple[MediaKind, str]]] = {
     b"WEBP": ("image", "webp"),
     b"AVI ": ("video", "avi"),
 }
-_ISO_BRANDS: Final[dict[bytes, tuple[MediaKind, str]]] = {
-    **dict.fromkeys((b"avif", b"avis"), ("image", "avif")),
-    **dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"hevc", b"mif1", b"msf1"), ("image", "heic")),
-    b"qt  ": ("video", "mov"),
+_ISO_IMAGES: Final = {
+    **dict.fromkeys((b"avif", b"avis", b"avio", b"MA1A", b"MA1B"), "avif"),
+    **dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs"), "heic"),
+    **dict.fromkeys((b"mif1", b"mif2", b"msf1", b"miaf"), "heic"),  # of any codec
 }
+"""Brand of an ISO 14496-12 file that holds a picture or a sequence of pictures → the format."""
 _QUICKTIME_ATOMS: Final = frozenset({b"moov", b"mdat", b"wide", b"free", b"skip"})
 _BMP_HEADER_SIZES: Final = frozenset({12, 16, 40, 52, 56, 64, 108, 124})
 _EBML: Final = b"\x1a\x45\xdf\xa3"
@@ -84,7 +87,7 @@ class VideoInfo:
 def sniff(head: bytes) -> tuple[MediaKind, str] | None:
     """Return the kind (image or video) and the format of a file, by its first `SNIFF_BYTES` bytes; None if unknown.
 
-    The format need not be a supported one: the result may be `("image", "tiff")`.
+    The format need not be a supported one.
     """
     for magic, name in _IMAGE_MAGIC:
         if head.startswith(magic):
@@ -95,9 +98,23 @@ def sniff(head: bytes) -> tuple[MediaKind, str] | None:
         return _RIFF_FORMS.get(head[8:12])
     if head.startswith(_EBML):
         return "video", "webm" if b"webm" in head[:SNIFF_BYTES] else "mkv"
-    if head[4:8] == b"ftyp":  # ISO 14496-12
-        return _ISO_BRANDS.get(head[8:12], ("video", "mp4"))
+    if head[4:8] == b"ftyp":
+        return _sniff_iso(head)
     return ("video", "mov") if head[4:8] in _QUICKTIME_ATOMS else None
+
+
+def _sniff_iso(head: bytes) -> tuple[MediaKind, str]:
+    """Recognize a file that starts with the box `ftyp` (ISO 14496-12, 4.3) by its major and its compatible brands."""
+    major = head[8:12]
+    if major == b"qt  ":
+        return "video", "mov"
+    end = min(int.from_bytes(head[:4], "big"), SNIFF_BYTES)
+    names = [_ISO_IMAGES.get(head[at : at + 4]) for at in (8, *range(16, end, 4))]
+    # Brands such as mif1 leave the codec open, so another brand may say avif.
+    for name in ("avif", "heic"):
+        if name in names:
+            return "image", name
+    return "video", "mp4"
 
 
 def is_video(head: bytes) -> bool:

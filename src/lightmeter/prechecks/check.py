@@ -329,13 +329,13 @@ def _examine_image(response: ProbeResponse, thresholds: QualityThresholds) -> De
     If these bytes are the whole image, it is also decoded, and its quality is compared with `thresholds`.
     """
     size, findings = check_image_head(response.head, response.size_bytes)
-    if response.is_whole and not findings:
+    if response.is_whole:
         decoded = check_image(response.head, thresholds, remote=True)
         if not response.may_be_cut or all(found.severity != "error" for found in decoded.findings):
             return decoded
         message = "It does not decode. The server sends no length, so the transfer may have been cut off."
         findings = [Finding("decode", "warning", message)]
-    elif not response.is_whole and not response.broke_off:
+    elif not response.broke_off:
         message = f"Only the first {len(response.head):,} bytes were read, so it was not decoded."
         findings = [*findings, Finding("size", "info", message, len(response.head))]
     if size is None:
