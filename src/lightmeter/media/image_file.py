@@ -34,9 +34,6 @@ _UNSUPPORTED: Final = re.compile(
     r"[Uu]nsupported|not (?:been )?(?:built|available|configured|supported)|unknown pixel mode"
 )
 """Matches messages of Pillow's, libheif's and libtiff's errors about undamaged files that they do not decode."""
-_HEIC_PICTURE: Final = b"pitm"
-"""Box (ISO 23008-12) that names the picture of a HEIC file. A file without it has a track of pictures, as a video."""
-
 T = TypeVar("T")
 
 
@@ -143,6 +140,11 @@ def _register_heic() -> None:
 
 def _header_error(content: bytes, name: str) -> MediaError:
     """Return the error for a picture whose header Pillow refuses; it does not say why."""
-    if (name == "TIFF" and has_tiff_page(content)) or (name == "HEIF" and _HEIC_PICTURE not in content):
+    if (name == "TIFF" and has_tiff_page(content)) or (name == "HEIF" and _is_heic_track(content)):
         return UnsupportedMedia(f"The picture is damaged, or of a kind of {name} that is not supported.")
     return BrokenMedia(f"The picture starts like {name} but its header does not parse.")
+
+
+def _is_heic_track(content: bytes) -> bool:
+    """Whether a HEIC file has a track of pictures, as a video has (box `moov`), but no single picture (box `pitm`)."""
+    return b"moov" in content and b"pitm" not in content

@@ -12,7 +12,7 @@ _BMP_INFO_HEADER_BYTES = 40
 
 
 def least_bytes(head: bytes) -> int | None:
-    """Return the least length in bytes of an image file with all its pixels that starts with `head`; None if unknown."""
+    """Return the least length in bytes of an image file with all pixels that starts with `head`; None if unknown."""
     match sniff(head):
         case "image", "webp":
             pixels = (start + length for name, start, length in webp_chunks(head) if name in WEBP_PIXELS)
