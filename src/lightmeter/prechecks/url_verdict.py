@@ -40,6 +40,8 @@ _ERROR_TITLE: Final = re.compile(
     rb"<(?:title|h1)\b[^<>]*>[^<>]*\b(?:[45]\d\d|error|not found|forbidden|denied|unavailable)\b"
 )
 _ROOT: Final = re.compile(rb"<(svg|html|mpd)\b")
+_UNDOCUMENTED_FORMATS: Final = frozenset({"heic", "tiff"})
+"""Formats that the embedded service reads, but that the service's API does not name."""
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
@@ -217,9 +219,18 @@ def judge_format(found: tuple[MediaKind, str], expected: MediaKind | None) -> li
     if expected is not None and kind != expected:
         findings.append(_contradiction(kind, name, expected))
     if name not in {*IMAGE_FORMATS, *VIDEO_FORMATS}:
-        message = f"The format is {name}, which the service may not read."
-        findings.append(Finding("type", "warning", message, facts={"format": name}))
+        findings.append(_unsure_format(name))
     return findings
+
+
+def hosted_format_findings(checked: CheckResult) -> tuple[Finding, ...]:
+    """Return a warning if a row's image has a format that the embedded service reads, but a hosted one may not."""
+    decoded = next((found.facts.get("format") for found in checked.findings if found.check == "decode"), None)
+    return (_unsure_format(decoded),) if decoded in _UNDOCUMENTED_FORMATS else ()
+
+
+def _unsure_format(name: str) -> Finding:
+    return Finding("type", "warning", f"The format is {name}, which the service may not read.", facts={"format": name})
 
 
 def _contradiction(kind: MediaKind, name: str, expected: MediaKind) -> Finding:

@@ -48,8 +48,8 @@ RESULT_LIFETIME_S: Final = 24 * 3600
 """Seconds for which the service keeps the results of a request."""
 VIDEO_SUFFIXES: Final = (".mp4", ".webm", ".mov", ".mkv", ".avi")
 IMAGE_SUFFIXES: Final = (
-    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".gif", ".webp", ".bmp", ".avif", ".heic", ".heif"),
-    *(".tif", ".tiff"),
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".gif", ".webp", ".bmp", ".avif", ".avifs"),
+    *(".heic", ".heics", ".heif", ".heifs", ".hif", ".tif", ".tiff"),
 )
 MORE_VIDEO_SUFFIXES: Final = (".m4v", ".qt")
 """Further file suffixes of MP4 and QuickTime videos, in addition to `VIDEO_SUFFIXES`."""

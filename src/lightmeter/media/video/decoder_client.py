@@ -1,8 +1,7 @@
 """Decodes a video in a child process (`decoder_process.py`): starts it, sends requests, checks the answers, kills it.
 
-Each video has its own process: a new one, or a fork of one that a `DecoderPool` keeps. The process ends after the last
-request, at the deadline, or when the calling task is cancelled. So a hostile file can waste the time and memory of one
-process only.
+Each video has its own process: a new one, or a fork of one that a `DecoderPool` keeps. It ends after the last request,
+at the deadline, or when the calling task is cancelled. So a hostile file can waste time and memory of one process only.
 """
 
 from __future__ import annotations
@@ -39,6 +38,7 @@ from lightmeter.errors import (
 )
 from lightmeter.media.media_info import SNIFF_BYTES, VIDEO_FORMATS, VideoInfo, sniff
 from lightmeter.media.video.sampling import duration_of, frame_indices, indices_at
+from lightmeter.media.video.video_header import flip_axis
 
 _SCRIPT: Final = Path(__file__).with_name("decoder_process.py")
 _MAX_HEADER_BYTES: Final = 4096
@@ -123,6 +123,7 @@ class Decoder:
         Raises:
             BrokenMedia: the video has no frames.
         """
+        self._flip_axis = await asyncio.to_thread(flip_axis, path)
         await self._send(path=str(path), **asdict(self._limits))
         header, body = await self._receive(_MAX_INDEX_BYTES)
         times = np.frombuffer(body, dtype="<f4").astype(np.float64)
@@ -176,7 +177,8 @@ class Decoder:
         width, height = _number(header, "width"), _number(header, "height")
         if width < 1 or height < 1 or len(body) != width * height * 3:
             raise BrokenMedia(f"Frame {index} of the video does not decode.")
-        return np.frombuffer(body, dtype=np.uint8).reshape(height, width, 3)
+        rgb = np.frombuffer(body, dtype=np.uint8).reshape(height, width, 3)
+        return rgb if self._flip_axis is None else np.ascontiguousarray(np.flip(rgb, self._flip_axis))
 
     async def _send(self, **request: Any) -> None:
         stdin = self._process.stdin
@@ -208,10 +210,8 @@ class _DecoderProcessError(Exception):
 class DecoderPool:
     """Keeps decoder processes for further videos, which saves starting new ones; an async context manager.
 
-    Each video is decoded in a fork of a kept process. After any error, the process is killed, not kept.
-
-    Args:
-        max_idle: Most processes that are kept while they have no video to decode.
+    Each video is decoded in a fork of a kept process. After any error, the process is killed, not kept. At most
+    `max_idle` processes are kept while they have no video to decode.
     """
 
     def __init__(self, max_idle: int) -> None:

@@ -1,10 +1,11 @@
-"""Reads a video file's codec and stated length from the header of its container. The file is not decoded."""
+"""Reads a video file's codec, stated length and mirroring from the header of its container. The file is not decoded."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from struct import unpack
 from typing import BinaryIO, Final
 
 from lightmeter.media.media_info import SNIFF_BYTES, sniff
@@ -20,6 +21,10 @@ _AVI_CODEC: Final = re.compile(rb"vids.*?strf.{20}(.{4})", re.DOTALL)
 """Finds the codec of an AVI file: `biCompression` in the stream format (`strf`) of the first video stream."""
 _MATROSKA_CODEC: Final = re.compile(rb"\x86[\x80-\xff](V_[A-Z0-9/_]+)")
 """Finds the codec of a Matroska or WebM file: the element CodecID of the first video track."""
+
+_MOVIE_MATRIX: Final = re.compile(rb"mvhd(?:\x00.{35}|\x01.{47})(.{36})", re.DOTALL)
+_TRACK_MATRIX: Final = re.compile(rb"tkhd(?:\x00.{39}|\x01.{51})(.{36})", re.DOTALL)
+"""Find the display matrices of an MP4 or MOV file (ISO 14496-12, 8.2.2 and 8.3.2), of the movie and of each track."""
 
 _NAMES: Final = {
     **dict.fromkeys(("avc1", "avc3", "h264", "x264", "v_mpeg4/iso/avc"), "h264"),
@@ -101,6 +106,35 @@ def _iso_header(file: BinaryIO) -> bytes:
     """Return the content of the box `moov` of an MP4 or MOV file, at most `_MAX_HEADER_BYTES`; empty if it has none."""
     for name, position, length in _iso_boxes(file):
         if name == b"moov":
-            file.seek(position + 16)
+            file.seek(position + 8)
             return file.read(min(length, _MAX_HEADER_BYTES))
     return b""
+
+
+def flip_axis(path: Path) -> int | None:
+    """Return the axis (0: vertical, 1: horizontal) along which decoded frames of a video are to be mirrored, or None.
+
+    The display matrix of an MP4 or MOV file may mirror its frames. The decoder only turns them, by the angle of the
+    matrix: what is still to be done is a vertical flip, or a horizontal one if the matrix swaps width and height.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        header = _iso_header(file)
+    a, b, c, d = 1, 0, 0, 1
+    for found in (_video_track_matrix(header), _MOVIE_MATRIX.search(header)):
+        if found is not None:
+            e, f, _, g, h = unpack(">5i16x", found[1])
+            a, b, c, d = a * e + b * g, a * f + b * h, c * e + d * g, c * f + d * h
+    if a * d - b * c >= 0:
+        return None
+    return int(abs(b) > abs(a))
+
+
+def _video_track_matrix(header: bytes) -> re.Match[bytes] | None:
+    for found in _TRACK_MATRIX.finditer(header):
+        handler = header.find(b"hdlr", found.end()) + 12
+        if header[handler : handler + 4] == b"vide":
+            return found
+    return None

@@ -43,6 +43,9 @@ MAX_BYTES: Final = 8 * 1024**3
 It also limits all files together: when a file is opened, the oldest files are deleted until the rest is small enough.
 """
 
+_CHECKS_VERSION: Final = 2
+"""Raised whenever the checks find something else in the same content, for example because it is decoded otherwise."""
+
 _PAGE_BYTES: Final = 4096
 
 _log: Final = logging.getLogger(__name__)
@@ -153,7 +156,7 @@ def check_cache_path(manifest: str, options: Options, settings: Settings) -> Pat
         settings: The user's settings, such as the cache folder.
     """
     relevant = (
-        *(manifest, __version__, [field.name for field in fields(CheckResult)]),
+        *(manifest, __version__, _CHECKS_VERSION, [field.name for field in fields(CheckResult)]),
         *(options.capture_interval, options.max_frames, options.video, options.max_distinct_frames),
         *(settings.max_image_bytes, settings.robots, settings.robots_txt, settings.quality),
     )

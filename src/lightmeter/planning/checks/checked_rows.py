@@ -33,6 +33,7 @@ from lightmeter.planning.send_order import check_sample_column
 from lightmeter.prechecks.check import Checker, CheckerArguments, CheckLimits
 from lightmeter.prechecks.finding import CheckResult
 from lightmeter.prechecks.robots_rules import RobotsPolicy
+from lightmeter.prechecks.url_verdict import hosted_format_findings
 from lightmeter.pricing.estimate import FrameRange, frame_range
 from lightmeter.settings import Settings
 from lightmeter.tempdirs import LockedTempDir, temp_dir_unless_error
@@ -98,6 +99,7 @@ async def write_checked_rows(
     own = journal.folder / THUMBNAILS_NAME
     pictures = cache.thumbnails_path if cache else own
     checker = checker or Checker(**checker_arguments(options, settings))
+    options = options.model_copy(update={"base_url": options.base_url or settings.base_url})
     with cache or nullcontext():
         with ThumbnailStore(pictures, settings.thumbnail_bytes if options.precheck else 0) as thumbnails:
             async for rows in _write_rows(reader, options, checker, cache, journal, thumbnails):
@@ -196,6 +198,8 @@ def checker_arguments(options: Options, settings: Settings) -> CheckerArguments:
 
 
 def _row(item: Item, checked: CheckResult | None, options: Options) -> PlannedRow:
+    if checked is not None and options.base_url is not None:
+        checked = replace(checked, findings=(*checked.findings, *hosted_format_findings(checked)))
     # The kind found in the content overrides the manifest: the price follows what is sent.
     kind = (checked.kind if checked else None) or item.kind or kind_from_name(item.path or item.url)
     duration = checked.duration_s if checked else None
