@@ -29,7 +29,7 @@ _PNG_GRAY, _PNG_RGB = 0, 2
 _MAX_LEVEL: Final = {"F": (1.0, 255.0, 65535.0), "I": (65535.0,)}
 """Pillow mode of a TIFF with numbers of 32 bits → usual greatest numbers; the least that is enough becomes white."""
 
-_PROFILE_SPACES: Final = {"L": "GRAY", "RGB": "RGB", "CMYK": "CMYK"}
+_PROFILE_SPACES: Final = {"L": "GRAY", "RGB": "RGB", "RGBA": "RGB", "CMYK": "CMYK"}
 """Pillow mode → color space of the profiles that fit it; other profiles are ignored."""
 _KEPT_PROFILES: Final = 16
 _MAX_KEPT_PROFILE_BYTES: Final = 4 * 1024 * 1024
@@ -121,19 +121,19 @@ def to_srgb(picture: Image.Image) -> Image.Image:
     if picture.mode.startswith("I"):
         picture = _scale_to_8_bits(picture)
     if picture.has_transparency_data:
-        picture = picture.convert("RGBA")
+        picture = picture if picture.mode == "RGBA" else picture.convert("RGBA")
         alpha = picture.getchannel("A")
-        picture = picture.getchannel("R") if is_gray else picture.convert("RGB")
+        picture = picture.getchannel("R") if is_gray else picture
     elif picture.mode not in _PROFILE_SPACES:
         picture = picture.convert("L" if is_gray else "RGB")
     transform = _srgb_transform(profile, picture.mode) if profile else None
     if transform is not None:
         picture = transform.apply(picture)
-    elif picture.mode != "RGB":  # convert would copy
-        picture = picture.convert("RGB")
     if alpha is not None:
-        picture.paste(_WHITE, mask=ImageChops.invert(alpha))
-    return picture
+        flat = Image.new("RGB", picture.size, _WHITE)
+        flat.paste(picture, mask=alpha)
+        return flat
+    return picture if picture.mode == "RGB" else picture.convert("RGB")  # convert would copy
 
 
 def _srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:

@@ -39,8 +39,11 @@ T = TypeVar("T")
 
 def format_name(picture: Image.Image) -> str:
     """Return the format of an opened picture, one of `IMAGE_FORMATS`."""
-    name = picture.format or ""
-    return _FORMAT_NAMES.get(name, name.lower())
+    return _name(picture.format or "")
+
+
+def _name(pillow_name: str) -> str:
+    return _FORMAT_NAMES.get(pillow_name, pillow_name.lower())
 
 
 def decode_or_repair(content: bytes, decode: Callable[[bytes], T], *, header_only: bool = False) -> T:
@@ -141,8 +144,8 @@ def _register_heic() -> None:
 def _header_error(content: bytes, name: str) -> MediaError:
     """Return the error for a picture whose header Pillow refuses; it does not say why."""
     if (name == "TIFF" and has_tiff_page(content)) or (name == "HEIF" and _is_heic_track(content)):
-        return UnsupportedMedia(f"The picture is damaged, or of a kind of {name} that is not supported.")
-    return BrokenMedia(f"The picture starts like {name} but its header does not parse.")
+        return UnsupportedMedia(f"The picture is damaged, or of a kind of {_name(name)} that is not supported.")
+    return BrokenMedia(f"The picture starts like {_name(name)} but its header does not parse.")
 
 
 def _is_heic_track(content: bytes) -> bool:

@@ -28,6 +28,8 @@ _SIDEWAYS: Final = frozenset({5, 6, 7, 8})
 """Orientations of pictures that are stored lying on a side: upright, their width and height are swapped."""
 
 _XMP: Final = re.compile(rb"""tiff:Orientation\s*(?:=\s*["']|>)\s*([1-8])\s*["'<]""")
+_PNG_PROFILE: Final = "Raw profile type exif"
+"""Keyword of the text in which ImageMagick keeps EXIF data in a PNG."""
 _PNG_XMP: Final = b"XML:com.adobe.xmp\0\0\0"
 """Start of the chunk iTXt with XMP metadata that are not compressed."""
 
@@ -39,12 +41,13 @@ def stored_orientation(picture: Image.Image, content: bytes) -> int:
     exif, xmp = picture.info.get("exif"), picture.info.get("xmp") or b""
     if picture.format == "PNG":
         exif, xmp = _png_metadata(content)
-    value = None
+    tags, value = Image.Exif(), None
     with suppress(Exception):  # a broken EXIF block may raise anything; the picture is still usable
-        # Not `PngImageFile.getexif`, which decodes all pixels to look behind them.
-        tags = Image.Image.getexif(picture) if exif is None else Image.Exif()
-        if exif is not None:
+        if exif:
             tags.load(exif)
+        elif picture.format == "TIFF" or _PNG_PROFILE in picture.info:
+            # Not `PngImageFile.getexif`, which decodes all pixels to look behind them.
+            tags = Image.Image.getexif(picture)
         value = tags.get(ExifTags.Base.Orientation)
     if isinstance(value, int) and value in {1, *_UPRIGHT}:
         return value

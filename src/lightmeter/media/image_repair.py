@@ -24,8 +24,9 @@ _ZLIB_STEP_BYTES: Final = 1 << 20
 _MAX_PNG_BYTES: Final = 1 << 30
 """Most bytes of unpacked PNG pixels that are counted; no picture within the pixel limit has more."""
 
-_PIXEL_CHUNKS: Final = frozenset({b"IHDR", b"PLTE", b"tRNS"})
-"""PNG chunks that affect the pixels, beside the chunks IDAT with the pixels."""
+_NECESSARY_CHUNKS: Final = frozenset({b"IHDR", b"PLTE"})
+_PIXEL_CHUNKS: Final = _NECESSARY_CHUNKS | {b"tRNS", b"iCCP", b"gAMA", b"cHRM", b"sRGB", b"cICP", b"eXIf"}
+"""PNG chunks that affect how pixels are shown, beside the chunks IDAT with the pixels."""
 
 WEBP_PIXELS: Final = frozenset({b"VP8 ", b"VP8L", b"ALPH", b"ANMF"})
 _WEBP_KNOWN: Final = WEBP_PIXELS | {b"VP8X", b"ANIM", b"ICCP", b"EXIF", b"XMP "}
@@ -99,19 +100,17 @@ def _png_pixels(content: bytes) -> bytes | None:
 
 
 def _png_file(content: bytes, pixels: bytes, *, keeps_sound_metadata: bool) -> bytes:
-    """Return a PNG file with the given packed pixels and the undamaged chunks of `content`, or the necessary ones."""
+    """Return a PNG file of the given packed pixels and of the undamaged, or only the important, chunks of `content`."""
     chunks = []
     for name, start, length in png_chunks(content):
-        data, checksum = content[start : start + length], content[start + length : start + length + 4]
         if name in {b"IDAT", b"IEND"}:
             break
-        if int.from_bytes(checksum, "big") == zlib.crc32(name + data) and len(checksum) == 4:  # noqa: PLR2004
-            if keeps_sound_metadata or name in _PIXEL_CHUNKS:
-                chunks.append(content[start - 8 : start + length + 4])
-        elif name in _PIXEL_CHUNKS:
-            chunks.append(content[start - 8 : start + length + 4])  # the decoder refuses the picture
-    chunks += [_png_chunk(b"IDAT", pixels), _png_chunk(b"IEND", b"")]
-    return PNG_SIGNATURE + b"".join(chunks)
+        chunk = content[start - 8 : start + length + 4]
+        is_sound = chunk == _png_chunk(name, content[start : start + length])
+        # The decoder refuses a picture whose necessary chunks are damaged.
+        if name in _NECESSARY_CHUNKS or (is_sound and (keeps_sound_metadata or name in _PIXEL_CHUNKS)):
+            chunks.append(chunk)
+    return PNG_SIGNATURE + b"".join((*chunks, _png_chunk(b"IDAT", pixels), _png_chunk(b"IEND", b"")))
 
 
 def _png_chunk(name: bytes, data: bytes) -> bytes:
