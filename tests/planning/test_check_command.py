@@ -11,6 +11,7 @@ from lightmeter.errors import SettingsError
 from lightmeter.planning.checks import check_cache
 from lightmeter.sqlite import open_read_only
 from lightmeter.testing import tiny_jpeg
+from tests.media.picture_files import COLORFUL, saved
 from tests.planning.test_check_concurrency import host
 
 STATUSES = ("ok", "failed", "skipped", "duplicate", "in_doubt", "over_budget", "pending")
@@ -46,6 +47,21 @@ async def test_check_counts_rows_and_findings(manifest):
     assert "text.jpg" in report._repr_html_()
     values = json.loads(json.dumps(report.to_dict()))
     assert sum(values[status] for status in STATUSES) == values["rows"] == 6
+
+
+@pytest.mark.parametrize("is_hosted", [True, False])
+async def test_formats_that_a_hosted_service_may_not_read(tmp_path, monkeypatch, is_hosted):
+    """HEIC and TIFF are decoded; a plan for another service than the embedded one warns that it may not read them."""
+    if not is_hosted:
+        monkeypatch.delenv("LIGHTMETER_BASE_URL")
+    for form, name in (("HEIF", "a.heic"), ("TIFF", "a.tif"), ("PNG", "a.png")):
+        (tmp_path / name).write_bytes(saved(COLORFUL, form))
+    (tmp_path / "m.csv").write_text("path\na.heic\na.tif\na.png\n")
+    for _ in range(2):  # also with the results of the first check
+        report = await lm.check(tmp_path / "m.csv")
+        assert report.counts["pending"] == 3
+        unsure = [entry for entry in report.findings if entry.check == "type"]
+        assert [(entry.severity, entry.rows) for entry in unsure] == ([("warning", 2)] if is_hosted else [])
 
 
 async def test_the_folder_of_a_check_has_tables(manifest, tmp_path):

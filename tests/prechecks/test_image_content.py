@@ -8,6 +8,7 @@ from io import BytesIO
 import numpy as np
 import pytest
 from PIL import Image, features
+from pillow_heif import register_heif_opener
 
 from lightmeter.manifest.item import Item
 from lightmeter.prechecks import host_requests
@@ -26,6 +27,7 @@ EXIF[274] = 6
 
 def encoded(form, scale=1, **more):
     """Return a picture as a file; with scale 1 it has about 100 KB, with scale 4 under 64 KB."""
+    register_heif_opener()
     out = BytesIO()
     Image.fromarray(np.ascontiguousarray(NOISE[::scale, ::scale])).save(out, form, **more)
     return out.getvalue()
@@ -47,6 +49,11 @@ FORMS = [
 SOUND = [encoded(form, scale, **more) for form, more in FORMS for scale in (1, 4)] + [
     encoded("JPEG", 4) + b"trailing bytes",
     encoded("PNG", 4) + bytes(100_000),
+    encoded("PNG").replace(b"IEND", b"tEXt"),
+    encoded("PNG")[:-12] + b"\0\0\0\x64tEXtCom",
+    encoded("JPEG")[:-2],
+    *(encoded("WEBP", scale, exif=EXIF)[:-6] for scale in (1, 4)),
+    encoded("HEIF"),
     b"<svg xmlns='http://www.w3.org/2000/svg'/>",
     b"\xff\x0a" + bytes(range(200)),  # JPEG XL
     b"P3 1 1 255 9 9 9",
@@ -68,6 +75,8 @@ FAULTY = {
     "cut gif": encoded("GIF")[:9000],
     "cut webp": encoded("WEBP")[:9000],
     "cut bmp": encoded("BMP")[:9000],
+    "cut heic": encoded("HEIF")[:9000],
+    "cut tiff": encoded("TIFF", 4)[:5000],
     "jpeg of its magic only": b"\xff\xd8\xff\xe0",
     "long cut webp": encoded("WEBP", lossless=True)[:80_000],
     "long cut bmp": encoded("BMP")[:100_000],

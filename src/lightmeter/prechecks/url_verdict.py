@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lightmeter.http_fetch import CONTENT_STATUSES
-from lightmeter.media.media_info import IMAGE_FORMATS, SNIFF_BYTES, VIDEO_FORMATS, MediaKind, sniff
+from lightmeter.media.media_info import SNIFF_BYTES, MediaKind, sniff
 from lightmeter.prechecks.finding import CheckResult, Finding
 from lightmeter.prechecks.robots_rules import RobotsMode
 
@@ -209,28 +209,23 @@ def _is_text(head: bytes) -> bool:
 
 
 def judge_format(found: tuple[MediaKind, str], expected: MediaKind | None) -> list[Finding]:
-    """Return warnings if content is not of the expected kind (image or video), or not in a supported format.
+    """Return a warning if content is not of the expected kind (image or video).
 
     `found` is the kind and the format that the first bytes of the content show, such as `("image", "png")`. `expected`
     is None if no kind is expected.
     """
     kind, name = found
-    findings = []
-    if expected is not None and kind != expected:
-        findings.append(_contradiction(kind, name, expected))
-    if name not in {*IMAGE_FORMATS, *VIDEO_FORMATS}:
-        findings.append(_unsure_format(name))
-    return findings
+    return [] if expected in {None, kind} else [_contradiction(kind, name, expected)]
 
 
 def hosted_format_findings(checked: CheckResult) -> tuple[Finding, ...]:
     """Return a warning if a row's image has a format that the embedded service reads, but a hosted one may not."""
-    decoded = next((found.facts.get("format") for found in checked.findings if found.check == "decode"), None)
-    return (_unsure_format(decoded),) if decoded in _UNDOCUMENTED_FORMATS else ()
-
-
-def _unsure_format(name: str) -> Finding:
-    return Finding("type", "warning", f"The format is {name}, which the service may not read.", facts={"format": name})
+    for found in checked.findings:
+        name = found.facts.get("format")
+        if found.check == "decode" and name in _UNDOCUMENTED_FORMATS:
+            message = f"The format is {name}, which the service may not read."
+            return (Finding("type", "warning", message, facts={"format": name}),)
+    return ()
 
 
 def _contradiction(kind: MediaKind, name: str, expected: MediaKind) -> Finding:
