@@ -9,6 +9,7 @@ import zlib
 import numpy as np
 import pytest
 from PIL import Image, ImageCms
+from PIL.PngImagePlugin import PngInfo
 
 from lightmeter.media import image_colors
 from lightmeter.media.image import load_rgb, load_rgb_and_levels, load_transformed
@@ -20,9 +21,8 @@ LINEAR_GRAY, P3_PROFILE, ADOBE_PROFILE = icc_profile(1.0), icc_profile(2.2, P3),
 COLOR = (200, 60, 60)
 
 
-def expected(primaries, color=COLOR, gamma=2.2):
-    """Return the color in sRGB, by the matrices of both spaces."""
-    light = (np.array(color) / 255) ** gamma
+def expected(primaries, light=(np.array(COLOR) / 255) ** 2.2):
+    """Return a color in sRGB, by the matrices of both spaces; `light` is linear."""
     return srgb_of(np.linalg.inv(np.transpose(SRGB)) @ np.transpose(primaries) @ light)
 
 
@@ -160,3 +160,63 @@ def test_alpha_of_other_formats(form):
     options = {} if form in {"TIFF", "PNG"} else {"quality": 100}
     rgb = load_rgb(saved(Image.new("RGBA", (16, 16), (0, 0, 0, 128)), form, **options))
     assert np.abs(rgb.astype(int) - 127).max() <= 3
+
+
+LIGHT = ((np.array(COLOR) / 255 + 0.055) / 1.055) ** 2.4
+"""`COLOR` as linear light, by the curve of sRGB."""
+
+
+def with_chunks(*chunks: tuple[bytes, bytes], mode: str = "RGB", color=COLOR) -> np.ndarray:
+    """Return the first decoded pixel of a PNG of one color with these chunks."""
+    info = PngInfo()
+    for name, data in chunks:
+        info.add(name, data)
+    return load_rgb(saved(Image.new(mode, (4, 4), color), "PNG", pnginfo=info))[0, 0]
+
+
+def hundred_thousandths(*values: float) -> bytes:
+    return b"".join(struct.pack(">I", round(100_000 * value)) for value in values)
+
+
+LINEAR, USUAL = (b"gAMA", hundred_thousandths(1)), (b"gAMA", hundred_thousandths(0.45455))
+P3_CHROMATICITIES = (b"cHRM", hundred_thousandths(0.3127, 0.329, 0.68, 0.32, 0.265, 0.69, 0.15, 0.06))
+SRGB_CHROMATICITIES = (b"cHRM", hundred_thousandths(0.3127, 0.329, 0.64, 0.33, 0.3, 0.6, 0.15, 0.06))
+
+
+def test_a_png_may_state_its_colors_by_numbers():
+    """The gamma, the chromaticities and the code points of a PNG without a profile are converted to sRGB."""
+    assert np.abs(with_chunks(LINEAR) - srgb_of(np.array(COLOR) / 255)).max() <= 1
+    assert np.abs(with_chunks(USUAL, P3_CHROMATICITIES) - expected(P3, LIGHT)).max() <= 3
+    assert np.abs(with_chunks((b"cICP", b"\x0c\x0d\0\1")) - expected(P3, LIGHT)).max() <= 3
+    assert np.abs(with_chunks((b"cICP", b"\x0c\x0d\0\1"), (b"sRGB", b"\0"), LINEAR) - expected(P3, LIGHT)).max() <= 3
+    assert with_chunks(LINEAR, mode="L", color=128).tolist() == [188] * 3
+    assert with_chunks(LINEAR, mode="LA", color=(128, 255)).tolist() == [188] * 3
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [USUAL, SRGB_CHROMATICITIES],
+        [(b"sRGB", b"\0"), LINEAR],
+        [(b"gAMA", bytes(4))],
+        [(b"cHRM", bytes(32))],
+        [USUAL, (b"cHRM", bytes(32))],
+        [(b"cICP", b"\1\x0d\0\1"), LINEAR],
+        [(b"cICP", b"\x09\x10\0\1")],
+        [(b"cICP", b"\xff\xff\0\1")],
+        [(b"cICP", b"")],
+    ],
+)
+def test_numbers_that_change_nothing(chunks):
+    """The numbers of sRGB, those of HDR curves and impossible ones leave the pixels as they are."""
+    assert with_chunks(*chunks).tolist() == list(COLOR)
+
+
+@pytest.mark.parametrize("form", ["AVIF", "HEIF"])
+def test_containers_state_their_colors_by_numbers(form):
+    """The box colr of a picture without a profile is converted to sRGB."""
+    content = saved(Image.new("RGB", (64, 64), COLOR), form, quality=100)
+    at = content.index(b"colrnclx") + 8
+    p3 = content[:at] + struct.pack(">HH", 12, 13) + content[at + 4 :]
+    assert np.abs(load_rgb(content)[9, 9] - np.array(COLOR)).max() <= 2
+    assert np.abs(load_rgb(p3)[9, 9] - expected(P3, LIGHT)).max() <= 4

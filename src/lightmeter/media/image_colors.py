@@ -16,6 +16,7 @@ from PIL import Image, ImageChops, ImageCms
 
 from lightmeter.errors import UnsupportedMedia
 from lightmeter.media.image_repair import png_chunks
+from lightmeter.media.stated_colors import stated_profile
 
 GRAY_MODES: Final = frozenset({"1", "L", "LA", "I", "I;16", "I;16B", "I;16L", "I;16N"})
 """Pillow modes of pictures that are stored without color."""
@@ -44,7 +45,7 @@ def with_8_bits(picture: Image.Image, content: bytes) -> Image.Image:
     """Return a decoded picture without what Pillow leaves to its callers.
 
     Numbers of 32 bits are scaled to 8 bits. The transparent color of a PNG, which Pillow compares with scaled pixels,
-    becomes an alpha channel. `content` is the file.
+    becomes an alpha channel. A color space that is stated by numbers becomes a profile. `content` is the file.
 
     Raises:
         UnsupportedMedia: Pillow decodes such a TIFF wrongly.
@@ -52,6 +53,8 @@ def with_8_bits(picture: Image.Image, content: bytes) -> Image.Image:
     tags = getattr(picture, "tag_v2", {})
     if tags.get(_PLANAR) == _SEPARATE_PLANES and max(tags.get(_BITS, (8,))) > 8:  # noqa: PLR2004
         raise UnsupportedMedia("TIFF files with 16 bits in separate planes are not supported.")  # Pillow errs silently
+    if profile := stated_profile(picture, content, is_gray=picture.mode in GRAY_MODES):
+        picture.info["icc_profile"] = profile
     is_negative = tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO and picture.mode.startswith(("I", "F"))
     simple = picture
     if picture.mode in _MAX_LEVEL or is_negative:

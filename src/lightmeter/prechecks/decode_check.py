@@ -74,7 +74,7 @@ def check_image(
         picture, levels = load_rgb_and_levels(content, _SIDE)
     except MediaTooLarge as error:
         return DecodedImage((_too_large(str(error), None, remote=remote),))
-    except UnsupportedMedia as error:  # TIFF, HEIC: not read here, but another service may
+    except UnsupportedMedia as error:  # not read here, but another service may
         return DecodedImage((Finding("decode", "warning", f"{error} {_MAY_READ}"),))
     except MediaError as error:
         return DecodedImage((Finding("decode", "error", str(error)),))

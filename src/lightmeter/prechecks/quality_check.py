@@ -25,7 +25,7 @@ _ORIENTATIONS: Final = {
     7: "mirrored and turned by 90°",
     8: "turned by 270°",
 }
-"""EXIF orientation (TIFF 6.0 tag 274) → how viewers turn or mirror the stored picture before they show it."""
+"""Orientation (TIFF 6.0 tag 274) → how viewers turn or mirror the stored picture before they show it."""
 
 
 def image_findings(found: ImageQuality, info: ImageInfo, limits: QualityThresholds) -> Iterator[Finding]:
@@ -53,12 +53,12 @@ def image_findings(found: ImageQuality, info: ImageInfo, limits: QualityThreshol
         yield Finding("blurry", "warning", message, found.sharpness)
     yield from size_findings(info.width, info.height, limits)
     if info.frames > 1:
-        message = f"An animation of {info.frames} frames; only its first frame is analysed."
+        message = f"{info.frames} frames or pages; only the first is analysed."
         yield Finding("animated", "info", message, info.frames)
     if found.color_difference < limits.grayscale:
         yield Finding("grayscale", "info", "The picture has no color, only shades of gray.", found.color_difference)
     if info.orientation in _ORIENTATIONS:
-        message = f"EXIF orientation {info.orientation}: the picture is shown {_ORIENTATIONS[info.orientation]}."
+        message = f"Orientation {info.orientation}: the picture is shown {_ORIENTATIONS[info.orientation]}."
         yield Finding("rotated", "info", message, info.orientation)
 
 
