@@ -21,7 +21,11 @@ LINEAR_GRAY, P3_PROFILE, ADOBE_PROFILE = icc_profile(1.0), icc_profile(2.2, P3),
 COLOR = (200, 60, 60)
 
 
-def expected(primaries, light=(np.array(COLOR) / 255) ** 2.2):
+POWER_LIGHT = (np.array(COLOR) / 255) ** 2.2
+"""`COLOR` as linear light, by the curve of the profiles."""
+
+
+def expected(primaries, light=POWER_LIGHT):
     """Return a color in sRGB, by the matrices of both spaces; `light` is linear."""
     return srgb_of(np.linalg.inv(np.transpose(SRGB)) @ np.transpose(primaries) @ light)
 

@@ -25,6 +25,7 @@ from pathlib import Path
 import aiohttp
 import numpy as np
 from PIL import Image, features
+from pillow_heif import register_heif_opener
 
 from lightmeter.service.app import create_api_key
 from lightmeter.testing import tiny_jpeg, tiny_picture, tiny_png, tiny_video
@@ -39,6 +40,7 @@ pictures fill in the beginning."""
 
 
 def _saved(form: str, **options) -> bytes:
+    register_heif_opener()
     stream = BytesIO()
     Image.fromarray(tiny_picture(5)).save(stream, form, **options)
     return stream.getvalue()
@@ -58,6 +60,9 @@ def whole_media(folder: Path) -> dict[str, bytes]:
         "a.webp": _saved("WEBP"),
         "moving.webp": _saved("WEBP", save_all=True, append_images=frames, lossless=True),
         "a.bmp": _saved("BMP"),
+        "a.heic": _saved("HEIF"),
+        "a.tif": _saved("TIFF", compression="tiff_lzw"),
+        "plain.tif": _saved("TIFF"),
         "moving.png": _saved("PNG", save_all=True, append_images=frames),
         "tiny.avi": tiny_video(folder / "tiny.avi", frames=12).read_bytes(),
         "samoyed.mp4": (MEDIA / "samoyed.mp4").read_bytes(),
