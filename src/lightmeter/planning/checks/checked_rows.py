@@ -171,7 +171,7 @@ async def _write_rows(
             if step.rows:
                 if step.rows[0][0].seq == 0:
                     check_sample_column(options, reader.extra_types)
-                rows = [_row(item, check, options) for item, check in step.rows]
+                rows = [_row(item, _for_service(check, options), options) for item, check in step.rows]
                 if pending_write is not None:
                     await asyncio.wrap_future(pending_write)
                 if near is not None and (old := [row for row in rows if row.seq < known]):
@@ -197,9 +197,14 @@ def checker_arguments(options: Options, settings: Settings) -> CheckerArguments:
     }
 
 
+def _for_service(checked: CheckResult | None, options: Options) -> CheckResult | None:
+    """Return a row's result with a warning if the chosen service may not read its format."""
+    if checked is None or options.base_url is None:
+        return checked
+    return replace(checked, findings=(*checked.findings, *hosted_format_findings(checked)))
+
+
 def _row(item: Item, checked: CheckResult | None, options: Options) -> PlannedRow:
-    if checked is not None and options.base_url is not None:
-        checked = replace(checked, findings=(*checked.findings, *hosted_format_findings(checked)))
     # The kind found in the content overrides the manifest: the price follows what is sent.
     kind = (checked.kind if checked else None) or item.kind or kind_from_name(item.path or item.url)
     duration = checked.duration_s if checked else None
