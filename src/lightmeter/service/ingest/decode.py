@@ -48,7 +48,8 @@ class DecodingLimits:
         threads: Number of threads that decode images.
         pixels_in_flight: Maximum total of pixels of the images that are decoded at the same time. If an image has more
             pixels, no other image is decoded at the same time. A pixel takes up to 10 bytes of memory (measured with
-            palette images with transparency).
+            palette images with transparency), 12 in TIFF of floating-point numbers and in JPEG without an end marker,
+            16 in 16-bit RGB PNG with a transparent color.
         slice_frames: Maximum frames of one video in memory at the same time. A frame takes up to 3 MB.
         video: Limits of time, memory and pixels of each decoder process.
     """
