@@ -94,7 +94,8 @@ class CheckOptions(TypedDict, total=False):
         url_column: The manifest's column of URLs and paths; None means `url`, else `path`.
         id_column: The manifest's column of ids; None means `id`.
         kind_column: The manifest's column of media types (image or video); None means `kind`.
-        lenient: Read a CSV record whose quote is not closed as a bad row. By default it is an error.
+        lenient: Read a CSV record with a broken quote, and all lines after it, as one bad row. By default it is an
+            error.
         skip: Names of findings of the pre-checks, such as `blank`, that keep a row from being sent: those in
             `lightmeter.options.SKIPPABLE`. Rows with an error are never sent.
         duplicates: Which rows share the answer of an earlier row: those with the same URL, path or content (`exact`),

@@ -28,19 +28,32 @@ def test_an_unclosed_quote_is_exit_code_2(command, broken_csv):
     """A CSV file with an unclosed quote is rejected, with file and line."""
     result = command("plan", broken_csv, *PLAN)
     assert result.code == 2
-    assert f"{broken_csv}:12: a quote is opened here and not closed: line 13 looks like a row" in result.err
+    assert f"{broken_csv}:12: a quote is opened here, and the file ends before the quote that closes it" in result.err
     assert "--lenient" in result.err
 
 
 def test_lenient_makes_an_unclosed_quote_one_bad_row(command, broken_csv, tmp_path):
-    """With --lenient the other rows are planned, and all counts include the bad row."""
+    """With --lenient the rows before the quote are planned, and all counts include the bad row of the rest."""
     saved = tmp_path / "plan.json"
     result = command("plan", broken_csv, *PLAN, "--lenient", "--save", saved, "--json")
     assert result.code == 0, result.err
-    assert f"{broken_csv}: 300 rows read, 299 to send" in result.err
-    assert (result.json["rows"], result.json["manifest"]["rows_read"]) == (300, 300)
+    assert f"{broken_csv}: 11 rows read, 10 to send" in result.err
+    assert (result.json["rows"], result.json["manifest"]["rows_read"]) == (11, 11)
     assert result.json["counts"]["skipped"] == 1
-    assert json.loads(saved.read_text())["manifest"]["rows_read"] == 300
+    assert json.loads(saved.read_text())["manifest"]["rows_read"] == 11
+
+
+def test_a_line_inside_quotes_is_never_paid_for(command, tmp_path):
+    """A valid record of two lines is one row with and without --lenient, and a note says what its text looks like."""
+    listed = tmp_path / "list.csv"
+    listed.write_text('path,note\ncoffee.jpg,"line\nphoto.jpg,x"\n')
+    for name in ("coffee.jpg", "photo.jpg"):
+        (tmp_path / name).write_bytes(b"x")
+    for options in ((), ("--lenient",)):
+        result = command("plan", listed, *PLAN, *options, "--json")
+        assert (result.code, result.json["rows"], result.json["counts"]["pending"]) == (0, 1, 1)
+        assert "looks like a row but stands inside quotes" in result.json["manifest_notes"][0]
+        assert "note values of 'note'" in result.err
 
 
 def test_a_manifest_of_bad_rows_alone_is_named_as_such(command, tmp_path):

@@ -30,7 +30,6 @@ BAD_CSV_ROWS = {
     "https://example.com/a.gif,animation": "its kind is 'animation'",
     "https://example.com/a.gif": "has 1 fields, and the header 2",
     "https://example.com/a.gif,image,x": "has 3 fields, and the header 2",
-    '"https://example.com/"x,image': "line 2 cannot be parsed",
 }
 
 
@@ -84,7 +83,7 @@ def test_a_bad_element_of_a_json_array_is_an_item_with_a_problem(tmp_path):
 
 
 UNREADABLE = {
-    "broken.json": (b'[\n"https://example.com/a.jpg",\n]', ":2: this is broken JSON"),
+    "broken.json": (b'[\n"https://example.com/a.jpg" 5\n]', ":2: this is broken JSON"),
     "cut.json": (b'[{"url": "https://example.com/', ":1: this is broken JSON"),
     "lines.json": (b'{"url": "x"}\n{"url": "y"}\n', ":2: this is broken JSON"),
     "object.json": (b'{"url": "x"}', "this is no JSON array"),
@@ -97,12 +96,9 @@ UNREADABLE = {
     "twice.csv": (b"url,note,note\n", ":1: the column 'note' occurs twice"),
     "open.csv": (
         f'url,note\n{URLS[0]},"open\nx\n'.encode(),
-        ":2: a quote is opened here and not closed: the file ends",
+        ":2: a quote is opened here, and the file ends",
     ),
-    "mac.csv": (b"id,url\r1,https://example.com/\r", ":1: its lines end in bare carriage returns"),
-    "latin1.csv": ("url,note\nhttps://example.com/,é\n".encode("latin-1"), ":2: this is not UTF-8"),
-    "utf16.csv": ("url\n".encode("utf-16"), ":1: this is not UTF-8"),
-    "latin1.txt": ("# ü\n".encode("latin-1"), ":1: this is not UTF-8"),
+    "utf32.csv": ("url\n".encode("utf-32-be"), ":1: the header names no column"),
     "cut.csv.gz": (gzip.compress(CSV.encode())[:-12], "the gzip is broken"),
     "not.csv.gz": (CSV.encode(), "the gzip is broken"),
     "trailing.csv.gz": (gzip.compress(CSV.encode()) + b"garbage", "the gzip is broken"),
@@ -160,20 +156,3 @@ def test_no_bytes_at_all_raise_anything_but_a_manifest_error(content):
         except ManifestError:
             continue
         assert [item.seq for item in items] == list(range(len(items)))
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        pa.array([253402300800000000], pa.timestamp("us")),
-        pa.array([4000000], pa.date32()),
-        pa.array([[253402300800000000]], pa.list_(pa.timestamp("us"))),
-        pa.Array.from_buffers(pa.string(), 1, pa.array([b"caf\xe9"], pa.binary()).buffers()),
-    ],
-    ids=["timestamp", "date", "nested", "text"],
-)
-def test_values_that_json_cannot_hold_are_an_error_of_the_manifest(tmp_path, values):
-    """A date after the year 9999 and a text that is not UTF-8 are errors that name the column."""
-    pq.write_table(pa.table({"url": ["http://x/1.jpg"], "taken": values}), tmp_path / "m.parquet")
-    with pytest.raises(ManifestError, match="'taken' has a value that cannot be read"):
-        list(ManifestReader(tmp_path / "m.parquet"))

@@ -65,15 +65,15 @@ def test_columns_of_mixed_types_need_a_column_of_addresses(wanted):
         list(ManifestReader(frame, options=ReadOptions(id_column="id" if wanted == "id" else None)))
 
 
-def test_a_deep_value_of_a_data_frame_makes_a_bad_row():
-    """A value that is nested too deeply is left out, and its row has a reason."""
+def test_a_deep_value_of_a_data_frame_is_null_with_a_note():
+    """A value that is nested too deeply is null, and its row is read."""
     deep = []
     for _ in range(300):
         deep = [deep]
     frame = pd.DataFrame({"url": URLS[:2], "deep": [deep, None], "n": [1, 2]})
-    bad, good = ManifestReader(frame)
-    assert (bad.extra["n"], good.extra, good.problem) == (1, {"deep": None, "n": 2}, None)
-    assert "nested deeper" in bad.problem
+    reader = ManifestReader(frame)
+    assert [(item.extra, item.problem) for item in reader] == [({"deep": None, "n": n}, None) for n in (1, 2)]
+    assert "nested deeper" in reader.notes[0]
 
 
 @pytest.mark.parametrize("values", [[1, 2, 3], MIXED], ids=["numbers", "mixed"])
@@ -103,20 +103,18 @@ def test_columns_of_polars_that_arrow_lacks_are_read():
 
 
 @pytest.mark.parametrize("unit", ["s", "ms"])
-def test_a_moment_beyond_microseconds_is_an_error(unit):
+def test_a_moment_beyond_microseconds_is_null(unit):
     """A moment that microseconds cannot hold is not read as another one."""
-    table = pa.table({"url": URLS[:1], "when": pa.array([2**61], pa.timestamp(unit))})
-    with pytest.raises(ManifestError, match="the column 'when' has a value that cannot be read"):
-        list(ManifestReader(table))
+    reader = ManifestReader(pa.table({"url": URLS[:2], "when": pa.array([2**61, 0], pa.timestamp(unit))}))
+    assert [item.extra["when"] for item in reader] == [None, "1970-01-01T00:00:00"]
+    note = f"values of 'when' that are not readable as timestamp[{unit}], read as null: 1, such as row 1"
+    assert reader.notes == [note]
 
 
 def test_a_date_in_milliseconds_is_its_day():
-    """A 64-bit date is the day in which its millisecond lies, and one that is no date is an error."""
-    dates = [pa.array([value], pa.int64()).view(pa.date64()) for value in (-5, 86_400_005, 2**62)]
-    tables = [pa.table({"url": URLS[:1], "day": day}) for day in dates]
-    assert [values_of(table, "day") for table in tables[:2]] == [["1969-12-31"], ["1970-01-02"]]
-    with pytest.raises(ManifestError, match="the column 'day' has a value that cannot be read"):
-        list(ManifestReader(tables[2]))
+    """A 64-bit date is the day in which its millisecond lies, and one that is no date is null."""
+    days = pa.array([-5, 86_400_005, 2**62], pa.int64()).view(pa.date64())
+    assert values_of(pa.table({"url": URLS, "day": days}), "day") == ["1969-12-31", "1970-01-02", None]
 
 
 def test_finer_digits_than_microseconds_are_dropped():

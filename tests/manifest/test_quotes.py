@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import io
@@ -11,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.errors import ManifestError
-from lightmeter.manifest.csv_records import MAX_RECORD_CHARS, opening_line
+from lightmeter.manifest.csv_records import MAX_RECORD_CHARS
 from lightmeter.manifest.readers import ManifestReader
 from lightmeter.manifest.row_parser import ReadOptions
 
+STRICT = ReadOptions()
 LENIENT = ReadOptions(lenient=True)
 
 
@@ -47,12 +49,17 @@ def write(path, text):
     return path
 
 
+def read(text, options=STRICT):
+    """Return the items of a CSV manifest on standard input."""
+    return list(ManifestReader("-", stdin=io.BytesIO(text.encode()), options=options))
+
+
 @pytest.mark.parametrize("name", FORMS)
 def test_an_open_quote_is_an_error_with_its_line(tmp_path, name):
     """An unclosed quote is an error with the file and the line of the quote."""
     path = write(tmp_path / name, FORMS[name])
     with pytest.raises(
-        ManifestError, match="a quote is opened here and not closed: line 13 looks like a row"
+        ManifestError, match="a quote is opened here, and the file ends before the quote that"
     ) as raised:
         list(ManifestReader(path))
     assert str(raised.value).startswith(f"{path}:12: ")
@@ -62,63 +69,63 @@ def test_an_open_quote_is_an_error_with_its_line(tmp_path, name):
 def test_an_open_quote_on_standard_input_is_the_same_error():
     """Standard input is checked like a file."""
     with pytest.raises(ManifestError, match=r"-:12: a quote is opened here"):
-        list(ManifestReader("-", stdin=io.BytesIO(table().encode())))
+        read(table())
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_read_leniently_every_other_row_survives(tmp_path, name):
-    """In lenient mode, the record is one bad row with its URL, and reading continues with the next line."""
+def test_read_leniently_the_rows_before_the_quote_survive(tmp_path, name):
+    """In lenient mode, the rows before a broken quote are read, and one bad row says which lines are not."""
     items = list(ManifestReader(write(tmp_path / name, FORMS[name]), options=LENIENT))
-    assert [item.url for item in items] == [url(number) for number in range(1, 301)]
+    assert [item.url for item in items] == [*(url(number) for number in range(1, 11)), ""]
     (bad,) = (item for item in items if item.problem)
-    assert bad.item_id == "11"
-    assert bad.problem == "line 12 opens a quote that is not closed: line 13 looks like a row"
+    assert bad.problem == (
+        "line 12 opens a quote, and the file ends before the quote that closes it: "
+        "nothing from there to line 301 is read"
+    )
 
 
-AT_THE_END = {
-    "of several lines": 'url,note\n{0},"open\nand so on\n',
-    "of one line": 'url,note\n{0},"open',
-    "without a line end": 'url,note\n{0},"open\nand so on',
-    "that spoils what closes it": 'url,note\n{0},"open\nand "so" on\n',
+VALID = {
+    "a row in a caption": ('path,note\ncoffee.jpg,"line\nphoto.jpg,x"\n', ["coffee.jpg"]),
+    "a row of URLs": (f'url,note\n{url(1)},"12\n{url(2)},13\n{url(3)},14"\n', [url(1)]),
+    "a row that closes it": (f'url,note\n{url(1)},"12\n{url(2)},14"\n{url(3)},x\n', [url(1), url(3)]),
+    "a part of a row": (f'url,note,n\n{url(1)},"12\n{url(2)},14",3\n', [url(1)]),
+    "the address last": (f'note,url\n"x,{url(1)}\ny,{url(2)}",{url(3)}\n', [url(3)]),
+    "two captions": ('path,note\na.jpg,"x\nb.jpg,y"\nc.jpg,"x\nd.jpg,y"\n', ["a.jpg", "c.jpg"]),
 }
 
 
-@pytest.mark.parametrize("name", AT_THE_END)
-def test_a_quote_open_at_the_end_of_the_file_is_an_error(name):
-    """An unclosed quote in the last row is an error."""
-    text = AT_THE_END[name].format(url(1)).encode()
-    with pytest.raises(ManifestError, match=r"-:2: a quote is opened here and not closed"):
-        list(ManifestReader("-", stdin=io.BytesIO(text)))
-    first, *rest = ManifestReader("-", stdin=io.BytesIO(text), options=LENIENT)
-    assert (first.url, "opens a quote" in first.problem) == (url(1), True)
-    assert all(item.problem for item in rest)
+@pytest.mark.parametrize("lenient", [False, True])
+@pytest.mark.parametrize("name", VALID)
+def test_a_line_in_quotes_is_never_a_row(name, lenient):
+    """What stands in a quoted field is text, whatever it looks like, and a note says that it looks like a row."""
+    text, expected = VALID[name]
+    reader = ManifestReader("-", stdin=io.BytesIO(text.encode()), options=ReadOptions(lenient=lenient))
+    assert [(item.url, item.problem) for item in reader] == [(address, None) for address in expected]
+    (note,) = reader.notes
+    assert "looks like a row but stands inside quotes" in note
 
 
-def test_a_quote_that_a_later_row_closes_swallows_nothing():
-    """A quoted field that contains a row counts as unclosed."""
-    text = f'url,size\n{url(1)},"12\n{url(2)},13\n{url(3)},14"\n'
-    with pytest.raises(ManifestError, match=":2: a quote is opened here"):
-        list(ManifestReader("-", stdin=io.BytesIO(text.encode())))
-    items = list(ManifestReader("-", stdin=io.BytesIO(text.encode()), options=LENIENT))
-    assert [item.url for item in items] == [url(1), url(2), url(3)]
-    assert [item.extra["size"] for item in items] == ["12\n", "13", '14"']
+BROKEN = {
+    "text behind the quote": ('path,note\na.jpg,"he said "hi" to\nphoto.jpg,x"\nb.jpg,y\n', 2, "in line 2 text"),
+    "an inch in quotes": ('path,note\na.jpg,x\nb.jpg,"a 5" pan\nphoto.jpg,x\nmore"\nc.jpg,y\n', 3, "in line 3 text"),
+    "a quote of a later row": ('path,note\na.jpg,"open\nphoto.jpg,x\nb.jpg,"y"\nc.jpg,z\n', 2, "in line 4 text"),
+    "a row that another closes": ('path,note\na.jpg,"x\ny"z,"w"\nphoto.jpg,x\n', 2, "in line 3 text"),
+    "the second quoted field": ('path,a,note\na.jpg,"x\ny","open\nphoto.jpg,1,2\n', 3, "the file ends"),
+    "the end of the file": ('path,note\na.jpg,"open', 2, "the file ends"),
+    "a quote that spoils its end": ('path,note\na.jpg,"open\nand "so" on\n', 2, "in line 3 text"),
+    "a quoted address": ('path,note\n"a.jpg"x,y\nphoto.jpg,x\n', 2, "in line 2 text"),
+}
 
 
-def test_the_line_is_that_of_the_quote_not_of_the_record():
-    """The line of the error is that of the quote, not of the start of the record."""
-    text = f'url,a,b\n{url(1)},"x\ny","open\n{url(2)},1,2\n'
-    with pytest.raises(ManifestError, match=":3: a quote is opened here"):
-        list(ManifestReader("-", stdin=io.BytesIO(text.encode())))
-
-
-def test_rows_of_paths_and_of_a_named_column_are_known_as_rows():
-    """A media file's name in the path column, or a URL in the column that was named, makes a line look like a row."""
-    text = 'path,note\na.jpg,"open\nb.mp4,x\n'
-    with pytest.raises(ManifestError, match="line 3 looks like a row"):
-        list(ManifestReader("-", stdin=io.BytesIO(text.encode())))
-    text = f'note,picture\n"open,{url(1)}\nx,{url(2)}\n'
-    with pytest.raises(ManifestError, match="line 3 looks like a row"):
-        list(ManifestReader("-", stdin=io.BytesIO(text.encode()), options=ReadOptions(url_column="picture")))
+@pytest.mark.parametrize("name", BROKEN)
+def test_no_line_behind_a_broken_quote_is_a_row(name):
+    """The error names the line in which the quote opens; read leniently, no line from there on is a row to send."""
+    text, line, reason = BROKEN[name]
+    with pytest.raises(ManifestError, match=f"-:{line}: a quote is opened here, and {reason}"):
+        read(text)
+    *good, bad = read(text, LENIENT)
+    assert len(good) == line - 2 - text.count('y",')
+    assert (bad.url, bad.problem.startswith(f"line {line} opens a quote, and {reason}")) == ("", True)
 
 
 CAPTIONS = {
@@ -148,21 +155,32 @@ def test_a_caption_may_end_in_the_line_of_its_url():
     assert [(item.url, item.extra["note"]) for item in items] == [(url(1), "one\ntwo"), (url(2), f"one\n{url(9)}")]
 
 
-def test_a_row_that_closes_the_quote_itself_is_not_swallowed():
-    """A row that closes the quote of the row before it is detected."""
-    for text in (f'url,size\n{url(1)},"12\n{url(2)},14"\n', f'url,size,n\n{url(1)},"12\n{url(2)},14",3\n'):
-        with pytest.raises(ManifestError, match="line 3 looks like a row"):
-            list(ManifestReader("-", stdin=io.BytesIO(text.encode())))
-
-
 def test_a_header_may_have_line_breaks_and_must_close_its_quotes():
-    """A column name may have two lines; a header with an unclosed quote is an error in any mode."""
-    (item,) = ManifestReader("-", stdin=io.BytesIO(f'url,"two\nlines"\n{url(1)},x\n'.encode()))
+    """A column name may have two lines, also the first one; a header with a broken quote is an error in any mode."""
+    (item,) = read(f'url,"two\nlines"\n{url(1)},x\n')
     assert item.extra == {"two\nlines": "x"}
+    (item,) = read(f'"two\nlines";url\nx;{url(1)}\n')
+    assert (item.url, item.extra) == (url(1), {"two\nlines": "x"})
     for options in (ReadOptions(), LENIENT):
-        stdin = io.BytesIO(f'url,"note\n{url(1)},x\n{url(2)},y\n'.encode())
-        with pytest.raises(ManifestError, match="-:1: a quote is opened here and not closed: line 2 looks like a row"):
-            list(ManifestReader("-", stdin=stdin, options=options))
+        with pytest.raises(ManifestError, match="-:1: a quote is opened here, and the file ends"):
+            read(f'url,"note\n{url(1)},x\n{url(2)},y\n', options)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_every_line_end_and_unicode_encoding_is_read(encoding, end):
+    """LF, CRLF and CR end a line, in UTF-8 and in UTF-16 with its mark; inside quotes they stay as they are."""
+    text = end.join(["url,note", f'{url(1)},"é{end}ü"', f'{url(2)},7" tablet', ""])
+    items = list(ManifestReader("-", stdin=io.BytesIO(text.encode(encoding))))
+    assert [(item.url, item.extra["note"]) for item in items] == [(url(1), f"é{end}ü"), (url(2), '7" tablet')]
+
+
+@pytest.mark.parametrize("size", [140_000, 10_000_000])
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_a_long_field_is_a_field(size, quote):
+    """A field of 140 kB or of 10 MB is read, quoted or not."""
+    long, short = read(f"url,thumb\n{url(1)},{quote}{'A' * size}{quote}\n{url(2)},x\n")
+    assert (len(long.extra["thumb"]), short.extra["thumb"], long.problem) == (size, "x", None)
 
 
 class Endless(io.RawIOBase):
@@ -180,31 +198,57 @@ class Endless(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         """Return the header and the row with the quote first, then the same line again and again."""
         text, self.start = self.start, b""
-        text = (text + self.line * (size // len(self.line) + 1))[:size]
+        text += self.line * ((size - len(text)) // len(self.line))  # whole lines
         self.given += len(text)
         return text
 
 
 @pytest.mark.parametrize("line", [b"x\n", b'","x\n', b"\n"])
 def test_an_open_field_without_end_is_an_error_not_a_full_memory(line):
-    """An endless record is refused after about a mebibyte."""
+    """An endless record is refused at its bound."""
     endless = Endless(line)
-    with pytest.raises(ManifestError, match="a quote is opened here and not closed"):
+    with pytest.raises(ManifestError, match="a quote is opened here, and it, or its record, is longer"):
         list(ManifestReader("-", stdin=endless))
-    assert endless.given <= 4 * MAX_RECORD_CHARS
+    assert endless.given <= 2 * MAX_RECORD_CHARS
 
 
 FIELD = st.text(st.sampled_from('ab",;\n'), max_size=6)
 
 
-@given(fields=st.lists(FIELD, min_size=1, max_size=4), open_field=FIELD)
+@given(fields=st.lists(FIELD, min_size=1, max_size=4), open_field=FIELD.filter(lambda text: not text.startswith('"')))
 def test_the_opening_line_is_found_whatever_stands_before(fields, open_field):
-    """The line of the last quote that is opened is the count of line breaks before it."""
+    """The line of a quote that is never closed is the count of line breaks before it."""
     written = io.StringIO()
-    csv.writer(written, quoting=csv.QUOTE_ALL, lineterminator="").writerow(fields)
-    before = written.getvalue() + ","
-    text = before + '"' + open_field.replace('"', '""')
-    assert opening_line(text.splitlines(keepends=True), ",") == before.count("\n")
+    csv.writer(written, quoting=csv.QUOTE_ALL, lineterminator="").writerow([url(1), *fields])
+    before = f"url\n{written.getvalue()},"
+    with pytest.raises(ManifestError, match=f"-:{before.count(chr(10)) + 1}: a quote is opened here"):
+        read(before + '"' + open_field.replace('"', '""'))
+
+
+@given(text=st.text(st.sampled_from('a",\n\r;'), max_size=30), lenient=st.booleans())
+def test_what_is_sent_is_what_the_csv_module_says(text, lenient):
+    """For any text, the addresses are those of the records of Python's strict parser, up to the first broken one."""
+    text = f"path,note\n{text}"
+    expected: list[str] = []
+    try:
+        for record in list(csv.reader(io.StringIO(text, newline=""), strict=True))[1:]:
+            expected += [record[0].strip()] if len(record) == 2 else []
+        is_broken = False
+    except csv.Error:
+        is_broken = True
+    try:
+        items = read(text, ReadOptions(lenient=lenient))
+    except ManifestError:
+        assert (is_broken, lenient) == (True, False)
+        return
+    if not is_broken:
+        assert [item.url for item in items if item.problem in {None, "neither a URL nor a path"}] == expected
+    else:
+        expected = []
+        with contextlib.suppress(csv.Error):
+            for record in csv.reader(io.StringIO(text, newline=""), strict=True):
+                expected.append(record[0] if record else "")
+        assert {item.url for item in items} <= {address.strip() for address in expected} | {""}
 
 
 @given(

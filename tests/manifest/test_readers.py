@@ -24,7 +24,7 @@ from lightmeter.errors import ManifestError
 from lightmeter.manifest.canonical_url import canonical_url
 from lightmeter.manifest.item import stable_id
 from lightmeter.manifest.readers import ManifestReader, rereadable
-from lightmeter.manifest.text_formats import MAX_JSON_BYTES
+from lightmeter.manifest.text_formats import MAX_JSON_CHARS
 
 URLS = ["https://example.com/a.jpg", "https://example.com/b.mp4"]
 CSV = "URL,id,Kind,note\nhttps://example.com/a.jpg,one,image,first\nhttps://example.com/b.mp4,,VIDEO,\n"
@@ -385,9 +385,9 @@ def test_a_json_array_has_a_bound(tmp_path):
     path = tmp_path / "m.json.gz"
     with gzip.open(path, "wb", 1) as file:
         file.write(b"[")
-        for _ in range(MAX_JSON_BYTES // 2**20 + 1):
+        for _ in range(MAX_JSON_CHARS // 2**20 + 1):
             file.write(b" " * 2**20)
-    with pytest.raises(ManifestError, match="longer than 64 MiB") as raised:
+    with pytest.raises(ManifestError, match="longer than 67108864 characters") as raised:
         list(ManifestReader(path))
     assert "JSON lines" in raised.value.hint
 

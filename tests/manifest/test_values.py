@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lightmeter as lm
-from lightmeter.manifest.json_values import MAX_NESTING
+from lightmeter.manifest.json_values import MAX_NESTING, TOO_DEEP
 from lightmeter.manifest.readers import ManifestReader, rereadable
 from tests.manifest.test_tars import make_tar
 
@@ -97,43 +97,47 @@ def test_an_interval_of_arrow_is_text():
 
 
 @pytest.mark.parametrize("form", ["jsonl", "json", "list", "generator", "table"])
-def test_a_value_that_is_nested_too_deeply_makes_a_bad_row(tmp_path, form):
-    """Such a row has a reason and keeps its other columns; the deepest value that can be stored is read unchanged."""
+def test_a_value_that_is_nested_too_deeply_is_null(tmp_path, form):
+    """Such a row keeps its other columns and has a note; the deepest value that can be stored is read unchanged."""
     most = nested(MAX_NESTING - 1, [])
     rows = [{"id": "ok", "url": URL, "a": 1}, {"id": "deep", "url": URL, "a": 2}]
     source = manifest(tmp_path, form, [rows[0] | {"b": most}, rows[1] | {"b": nested(1, most)}])
-    ok, deep = ManifestReader(source)
+    reader = ManifestReader(source)
+    ok, deep = reader
     assert (ok.item_id, ok.problem, ok.extra) == ("ok", None, {"a": 1, "b": most})
-    assert (deep.item_id, deep.url, deep.extra) == ("deep", URL, {"a": 2})
-    assert deep.problem == f"its b is nested deeper than {MAX_NESTING} levels"
+    assert (deep.item_id, deep.url, deep.extra, deep.problem) == ("deep", URL, {"a": 2, "b": None}, None)
+    assert reader.notes == [f"values of 'b' that are {TOO_DEEP}: 1, such as row 2"]
 
 
 @pytest.mark.parametrize("levels", [300, 1000, 100_000])
 def test_no_depth_raises_a_traceback(tmp_path, levels):
-    """Whatever the depth of a value in a list or in JSON lines, its row has a reason, and the next row is read."""
+    """Whatever the depth of a value in a list or in JSON, it alone is null, and all rows are read."""
     text = f'{{"url": "{URL}", "id": 18446744073709551616, "a": {"[" * levels}{"]" * levels}}}\n{{"url": "{URL}"}}\n'
     (tmp_path / "m.jsonl").write_text(text)
-    for source in (tmp_path / "m.jsonl", [{"url": URL, "a": nested(levels)}, {"url": URL}]):
+    (tmp_path / "m.json").write_text(f"[{text.strip().replace(chr(10), ',')}]")
+    for source in (tmp_path / "m.jsonl", tmp_path / "m.json", [{"url": URL, "a": nested(levels)}, {"url": URL}]):
         deep, good = ManifestReader(source)
-        assert "nested" in deep.problem or "depth" in deep.problem
-        assert good.problem is None
+        assert (deep.extra, deep.problem, good.problem) == ({"a": None}, None, None)
 
 
-def test_a_deep_value_in_a_tar_or_in_place_of_a_row_is_a_bad_row(tmp_path):
+def test_a_deep_value_in_a_tar_is_null_and_one_in_place_of_a_row_is_a_bad_row(tmp_path):
     """The `.json` of a sample, and an element of a JSON array, may be nested at any depth."""
     text = json.dumps(nested(MAX_NESTING + 1)).encode()
     make_tar(tmp_path / "m.tar", {"a.jpg": b"x", "a.json": text})
     (tmp_path / "m.json").write_bytes(b"[" + text + b"]")
-    assert "its .json cannot be read: it is nested deeper" in next(iter(ManifestReader(tmp_path / "m.tar"))).problem
+    (item,) = ManifestReader(tmp_path / "m.tar")
+    assert (item.extra, item.problem) == ({"json": None}, None)
     assert "is neither an object nor a text" in next(iter(ManifestReader(tmp_path / "m.json"))).problem
 
 
 def test_the_deepest_value_travels_through_a_plan_file_into_the_tables(tmp_path):
-    """A saved plan with the deepest value loads again, and the run's tables have the value and the bad row."""
+    """A saved plan with the deepest value loads again with its notes, and the run's tables have the value."""
     most = nested(MAX_NESTING)
     rows = [{"id": "ok", "url": URL, "b": most}, {"id": "deep", "url": URL, "b": nested(1, most)}]
     plan = lm.sync(lm.plan(manifest(tmp_path, "jsonl", rows), features=["tags"], precheck=False, budget=0))
-    run = lm.sync(lm.run(lm.load_plan(plan.save(tmp_path / "plan.json")), out=tmp_path / "out"))
+    loaded = lm.load_plan(plan.save(tmp_path / "plan.json"))
+    assert loaded.manifest_notes == plan.manifest_notes == (f"values of 'b' that are {TOO_DEEP}: 1, such as row 2",)
+    run = lm.sync(lm.run(loaded, out=tmp_path / "out"))
     ok, deep = run.table("assets").select(["item_id", "status", "reason", "b"]).to_pylist()
     assert (ok["item_id"], json.loads(ok["b"])) == ("ok", most)
-    assert deep == {"item_id": "deep", "status": "skipped", "reason": "bad_row", "b": None}
+    assert (deep["item_id"], deep["status"], deep["b"]) == ("deep", "duplicate", None)

@@ -139,7 +139,7 @@ manifest_options = add_options(
         "--lenient",
         is_flag=True,
         default=None,
-        help="Treat a CSV record with an unclosed quote as a bad row, not as an error.",
+        help="Treat a CSV record with a broken quote, and all lines after it, as one bad row, not as an error.",
     ),
 )
 

@@ -5,6 +5,7 @@ Every exception of a library becomes a `ManifestError`. It names the file, the l
 
 from __future__ import annotations
 
+import codecs
 import glob
 import gzip
 import io
@@ -12,17 +13,19 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Any, AnyStr, Final, cast
 from urllib.parse import urlsplit
 
 from lightmeter.errors import ManifestError, SettingsError
+from lightmeter.manifest.json_values import is_valid_text
 from lightmeter.redaction import mask_credentials
 from lightmeter.remote_files import open_file_system
 
 CHUNK_BYTES: Final = 1024 * 1024
-_MAX_LINE_BYTES: Final = 16 * 1024 * 1024  # bounds memory for a file that is not text
+_MAX_LINE_CHARS: Final = 16 * 1024 * 1024  # bounds memory for a file that is not text
 _PARQUET_MAGIC: Final = b"PAR1"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _ESCAPED: Final = re.compile(r"\[([*?[])\]")  # a literal character as `glob.escape` writes it
@@ -227,22 +230,27 @@ def decompress(raw: io.RawIOBase, location: Location) -> io.BufferedReader | gzi
 class LineReader:
     """Iterator over the numbered lines of UTF-8 text, each with its line end, in bounded memory.
 
+    A line ends with LF, CRLF or CR. A text that begins with a byte order mark of UTF-16 is read as UTF-16. Bytes that
+    are no valid text become lone surrogates, so that only the values in which they stand are damaged.
+
     Attributes:
         name: The manifest's name, for messages.
         number: Number, from 1, of the line returned most recently; 0 before the first line.
+        damaged: Whether a line so far had bytes that are no valid text.
     """
 
     def __init__(self, stream: io.BufferedReader | gzip.GzipFile, name: str) -> None:
         self._stream = stream
         self.name = name
         self.number = 0
+        self.damaged = False
         self._pushed_back: list[str] = []
 
     def __iter__(self) -> Iterator[str]:
         """Yield the remaining lines of the text file, each with its line end.
 
         Raises:
-            ManifestError: the file is not UTF-8, is broken gzip, has a line over 16 MiB, or cannot be read further.
+            ManifestError: the file is broken gzip, has a line over 16 Mi characters, or cannot be read further.
         """
         while line := self._next_line():
             yield line
@@ -267,16 +275,16 @@ class LineReader:
         """Return about the first 64 bytes of the text without consuming them; call this before any line is read."""
         return self._read(self._stream.peek, 64)
 
-    def read_all(self, max_bytes: int) -> bytes:
-        """Read the text to its end, or until more than `max_bytes` have been read; return the bytes.
+    def read_all(self, max_chars: int) -> str:
+        """Read the text to its end, or until more than `max_chars` have been read; return it.
 
         Call this before any line is read.
         """
         chunks, size = [], 0
-        while size <= max_bytes and (chunk := self._read(self._stream.read, CHUNK_BYTES)):
+        while size <= max_chars and (chunk := self._read(self._text.read, CHUNK_BYTES)):
             chunks.append(chunk)
             size += len(chunk)
-        return b"".join(chunks)
+        return "".join(chunks)
 
     def error(self, message: str, *, hint: str = "", line: int | None = None) -> ManifestError:
         """Return an error whose message begins with the file's name and a line number.
@@ -285,24 +293,24 @@ class LineReader:
         """
         return ManifestError(f"{self.name}:{max(line or self.number, 1)}: {message}", hint=hint)
 
+    @cached_property
+    def _text(self) -> io.TextIOWrapper:
+        is_utf16 = self.head()[:2] in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}
+        encoding, errors = ("utf-16", "replace") if is_utf16 else ("utf-8-sig", "surrogateescape")
+        return io.TextIOWrapper(cast("Any", self._stream), encoding, errors, newline="")  # (line ends stay as written)
+
     def _next_line(self) -> str:
         if self._pushed_back:
             self.number += 1
             return self._pushed_back.pop()
-        raw = self._read(self._stream.readline, _MAX_LINE_BYTES + 1)
-        self.number += bool(raw)  # the end of the file is not a line
-        if len(raw) > _MAX_LINE_BYTES:
-            raise self.error(
-                f"a line is longer than {_MAX_LINE_BYTES // 1024**2} MiB", hint="Is this really a text file?"
-            )
-        try:
-            return raw.decode("utf-8-sig" if self.number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            raise self.error(
-                f"this is not UTF-8 (byte {raw[error.start]:#04x})", hint="Save the manifest again as UTF-8."
-            ) from None
+        line = self._read(self._text.readline, _MAX_LINE_CHARS + 1)
+        self.number += bool(line)  # the end of the file is not a line
+        if len(line) > _MAX_LINE_CHARS:
+            raise self.error(f"a line is longer than {_MAX_LINE_CHARS} characters", hint="Is this really a text file?")
+        self.damaged = self.damaged or not is_valid_text(line)
+        return line
 
-    def _read(self, read: Callable[[int], bytes], size: int) -> bytes:
+    def _read(self, read: Callable[[int], AnyStr], size: int) -> AnyStr:
         try:
             return read(size)
         except (*_GZIP_ERRORS, OSError) as error:

@@ -1,16 +1,13 @@
-"""Reads rows from Python objects (lists of URLs, paths or dicts), and converts their values to JSON values."""
+"""Reads rows from Python objects: lists of URLs, paths or dicts."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import date
 from os import PathLike, fspath
 from typing import Any
 
 from lightmeter.errors import ManifestError
-from lightmeter.manifest.item import JSON
-from lightmeter.manifest.row_parser import RawRow, storable_row
+from lightmeter.manifest.row_parser import RawRow, plain_row
 
 
 def sequence_rows(source: Iterable[Any]) -> Iterator[RawRow]:
@@ -23,21 +20,13 @@ def sequence_rows(source: Iterable[Any]) -> Iterator[RawRow]:
         if isinstance(entry, RawRow):
             yield entry
         elif isinstance(entry, str):
-            yield RawRow({"url": _text(entry)})
+            yield plain_row({"url": entry})
         elif isinstance(entry, PathLike):
-            yield RawRow({"path": _text(fspath(entry))})
+            yield plain_row({"path": fspath(entry)})
         elif isinstance(entry, Mapping):
-            yield plain_cells(entry)
+            yield plain_row(entry)
         else:
             yield RawRow({}, f"it is of type {type(entry).__name__}, not a URL, a path or a mapping")
-
-
-def plain_cells(cells: Mapping[Any, Any]) -> RawRow:
-    """Return the row with these cells, converted to JSON; its `problem` says if one is nested too deeply."""
-    try:
-        return storable_row({_text(name): _plain_value(value) for name, value in cells.items()})
-    except RecursionError:
-        return RawRow({}, "one of its values is nested too deeply")
 
 
 def column_values(source: Any) -> Iterable[Any] | None:
@@ -59,31 +48,3 @@ def column_values(source: Any) -> Iterable[Any] | None:
         return None
     listed = next((method for name in ("to_pylist", "to_list") if (method := getattr(source, name, None))), None)
     return None if listed is None else listed()
-
-
-def _plain_value(value: Any) -> JSON:
-    """Convert a Python value to JSON: NaN to None, numpy values to Python values, any unknown type to a string."""
-    plain: JSON
-    match value:  # the order matters: True is an int
-        case None | bool():
-            plain = value
-        case int():
-            plain = value if -(2**63) <= value < 2**64 else str(value)
-        case float():
-            plain = value if math.isfinite(value) else None
-        case date():  # pandas' NaT is a date that differs from itself
-            plain = value.isoformat() if value == value else None  # noqa: PLR0124
-        case Mapping():
-            plain = {_text(name): _plain_value(inner) for name, inner in value.items()}
-        case list() | tuple():
-            plain = [_plain_value(inner) for inner in value]
-        case _ if not isinstance(value, str) and hasattr(value, "tolist"):  # numpy, without importing it
-            plain = _plain_value(value.tolist())
-        case _:
-            plain = None if type(value).__name__ == "NAType" else _text(value)  # pandas.NA, without importing pandas
-    return plain
-
-
-def _text(value: Any) -> str:
-    """Return `str(value)` with question marks for characters that UTF-8 cannot encode (lone surrogates)."""
-    return str(value).encode("utf-8", "replace").decode()

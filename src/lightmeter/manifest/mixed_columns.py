@@ -9,8 +9,7 @@ import pandas as pd
 
 from lightmeter.errors import ManifestError
 from lightmeter.manifest.arrow_reader import batch_rows, duplicate_columns, open_stream
-from lightmeter.manifest.in_memory import plain_cells
-from lightmeter.manifest.row_parser import RawRow, ReadOptions, named_columns, observe_types
+from lightmeter.manifest.row_parser import RawRow, ReadOptions, named_columns, observe_types, plain_row
 
 
 def mixed_frame_rows(frame: Any, name: str, types: dict[str, str], options: ReadOptions) -> Iterator[RawRow]:
@@ -39,10 +38,10 @@ def mixed_frame_rows(frame: Any, name: str, types: dict[str, str], options: Read
         raise ManifestError(f"{name}: it cannot be converted to Arrow", hint="Give a list of dicts, one a row.")
     kinds: dict[str, str] = {}
     for row in batch_rows(stream, stream.schema, name, kinds, options):
-        other = plain_cells(dict(zip(mixed.values(), next(values, ()), strict=True)))
+        other = plain_row(dict(zip(mixed.values(), next(values, ()), strict=True)))
         types.update({column: kind for column, kind in kinds.items() if column not in mixed.values()})
         observe_types(types, [column for column in other.cells if column in kinds], other.cells)
-        yield RawRow({**row.cells, **other.cells}, other.problem)
+        yield RawRow({**row.cells, **other.cells}, cell_notes={**row.cell_notes, **other.cell_notes})
 
 
 def _with_index_columns(frame: pd.DataFrame) -> pd.DataFrame:

@@ -22,6 +22,7 @@ from lightmeter.manifest.byte_sources import HashingReader, LineReader, Location
 from lightmeter.manifest.folders import FileSet, file_set, stored_digest
 from lightmeter.manifest.in_memory import column_values, sequence_rows
 from lightmeter.manifest.item import Item
+from lightmeter.manifest.notes import ManifestNotes
 from lightmeter.manifest.row_parser import RawRow, ReadOptions, column_roles, make_item, missing_column, observe_types
 from lightmeter.manifest.spool import SpooledRows, StandardInputReader, standard_input
 from lightmeter.manifest.tar_samples import tar_rows
@@ -120,7 +121,7 @@ class ManifestReader:
         source: The manifest: path of a file or folder, glob, URI, or `-` (standard input); list of URLs, `Path`s or
             dicts; DataFrame or Series.
         stdin: Stream to read if `source` is `-`; None means the standard input of the process.
-        options: Names of the columns of URLs, ids and kinds (image or video); treatment of unclosed quotes.
+        options: Names of the columns of URLs, ids and kinds (image or video); treatment of broken quotes.
 
     Attributes:
         name: Name of the manifest in messages and tables.
@@ -133,6 +134,7 @@ class ManifestReader:
         self._stdin = stdin
         self._options = options
         self._types: dict[str, str] = {}
+        self._notes = ManifestNotes()
         self._sha256: str | None = None
         self._stopped = Event()
         self._location = location_of(source)
@@ -147,6 +149,11 @@ class ManifestReader:
         each row may add columns, so the result covers only the rows that were read so far.
         """
         return {name: {"null": "string", "long": "int64"}.get(kind, kind) for name, kind in self._types.items()}
+
+    @property
+    def notes(self) -> list[str]:
+        """What is read otherwise than it stands in the manifest, or not at all, with counts, in the rows so far."""
+        return self._notes.sentences
 
     @property
     def stored_at(self) -> str | None:
@@ -182,11 +189,14 @@ class ManifestReader:
             ManifestError: the manifest cannot be read, or cannot be read to its end.
         """
         self._types.clear()
+        self._notes = ManifestNotes()
         self._sha256 = None
         folder, rows = self._folder_and_rows()
         for seq, row in enumerate(rows):
             if self._stopped.is_set():
                 return
+            for column, note in row.cell_notes.items():
+                self._notes.add(f"values of {column!r} that are {note}", f"row {seq + 1}")
             yield make_item(seq, row, folder, self._options)
 
     def _folder_and_rows(self) -> tuple[Path | None, Iterator[RawRow]]:
@@ -196,6 +206,7 @@ class ManifestReader:
         files = file_set(self._location)
         if files is None:
             return self._location.folder, self._stored_rows(self._location)
+        self._notes.update(files.notes)
         return None if files.filesystem else Path(files.base), self._rows_of_files(files, self._location)
 
     def _rows_of_files(self, files: FileSet, location: Location) -> Iterator[RawRow]:

@@ -8,17 +8,18 @@ to columns of other names.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 from lightmeter.errors import ManifestError
 from lightmeter.manifest.canonical_url import canonical_url
 from lightmeter.manifest.item import JSON, MEDIA_KINDS, Item, MediaKind, stable_id
-from lightmeter.manifest.json_values import MAX_NESTING, is_too_deep
+from lightmeter.manifest.json_values import TOO_DEEP, is_too_deep, plain_text, plain_value
 
-_LARGEST_EXACT: Final = 2**53
+LARGEST_EXACT: Final = 2**53
 """The largest integer up to which a `double` holds every integer."""
 
 _LOCAL_FILES: Final = "; local files need a table with the column `path`, such as CSV with the header `path`"
@@ -32,23 +33,37 @@ class RawRow:
         cells: Column → value.
         problem: Why the row cannot be analyzed, such as broken JSON; None if no problem is known yet.
         stored_path: For a file in a tar, the value for the field `path` of the item, which no cell holds; else None.
+        cell_notes: Column → what its value is, such as `json_values.NOT_TEXT`, for cells that are odd or are not read
+            as they stand in the manifest. A row with such a URL or path is not analyzed.
     """
 
     cells: Mapping[str, JSON]
     problem: str | None = None
     stored_path: str | None = None
+    cell_notes: Mapping[str, str] = field(default_factory=dict)
 
 
-def storable_row(cells: Mapping[str, JSON]) -> RawRow:
-    """Return a row with these cells, without those that are nested too deeply to be stored.
-
-    The problem of the row names the first cell that is left out; it is None if none is.
-    """
+def storable_row(cells: Mapping[str, JSON], cell_notes: Mapping[str, str] = MappingProxyType({})) -> RawRow:
+    """Return a row with these cells and notes; a cell that is nested too deeply to be stored becomes null."""
     deep = [name for name, value in cells.items() if isinstance(value, (list, dict)) and is_too_deep(value)]
     if not deep:
-        return RawRow(cells)
-    kept = {name: value for name, value in cells.items() if name not in deep}
-    return RawRow(kept, f"its {deep[0]} is nested deeper than {MAX_NESTING} levels")
+        return RawRow(cells, cell_notes=cell_notes)
+    return RawRow({**cells, **dict.fromkeys(deep)}, cell_notes={**cell_notes, **dict.fromkeys(deep, TOO_DEEP)})
+
+
+def plain_row(cells: Mapping[Any, Any]) -> RawRow:
+    """Return the row with these cells, converted to JSON; a cell that JSON lacks becomes null or a text with `?`."""
+    kept: dict[str, JSON] = {}
+    notes: dict[str, str] = {}
+    for name, value in cells.items():
+        column, reasons = plain_text(name, []), list[str]()
+        try:
+            kept[column] = plain_value(value, reasons)
+        except RecursionError:
+            kept[column], reasons = None, [TOO_DEEP]
+        if reasons:
+            notes[column] = reasons[0]
+    return storable_row(kept, notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +75,8 @@ class ReadOptions:
             URL, a value without is a path. Columns called `url` or `path` are then extra columns. None: not set.
         id_column: Column that holds the ids; None means the column `id`.
         kind_column: Column that holds the kinds (image or video); None means the column `kind`.
-        lenient: What happens at an unclosed quote in CSV or TSV. If true, the record becomes a row with a problem, and
-            reading goes on with the next line. If false, an error is raised.
+        lenient: What happens at a broken quote in CSV or TSV. If true, that record and all lines after it become one
+            row with a problem. If false, an error is raised.
     """
 
     url_column: str | None = None
@@ -163,6 +178,9 @@ def make_item(seq: int, row: RawRow, folder: Path | None, options: ReadOptions) 
     """
     roles = column_roles(tuple(row.cells), options)
     url, path, identity, problem = _target(roles, row.cells, folder)
+    for name, note in row.cell_notes.items():
+        if name in {roles.url, roles.path}:
+            problem = f"its {name} is {note}"
     if row.stored_path is not None:
         path, problem = row.stored_path, None
     kind, kind_problem = _kind(row.cells.get(roles.kind) if roles.kind else None)
@@ -265,7 +283,7 @@ def _type_name(value: JSON) -> str:
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int):
-        return "int64" if abs(value) <= _LARGEST_EXACT else "long" if -(2**63) <= value < 2**63 else "string"
+        return "int64" if abs(value) <= LARGEST_EXACT else "long" if -(2**63) <= value < 2**63 else "string"
     if isinstance(value, float):
         return "double"
     return "string" if isinstance(value, str) else "json"

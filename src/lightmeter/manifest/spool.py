@@ -121,7 +121,8 @@ class SpooledRows:
         self._folder = LockedTempDir()
         with self._path.open("wb") as file:
             for row in sequence_rows(source):
-                file.write(orjson.dumps((row.cells, row.problem), option=orjson.OPT_APPEND_NEWLINE))
+                values = (row.cells, row.problem, row.stored_path, row.cell_notes)
+                file.write(orjson.dumps(values, option=orjson.OPT_APPEND_NEWLINE))
 
     @property
     def _path(self) -> Path:

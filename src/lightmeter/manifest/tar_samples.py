@@ -16,8 +16,8 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from lightmeter.manifest.item import JSON, MEDIA_SUFFIXES
-from lightmeter.manifest.json_values import MAX_NESTING, is_too_deep, parse_json
-from lightmeter.manifest.row_parser import RawRow
+from lightmeter.manifest.json_values import parse_json
+from lightmeter.manifest.row_parser import RawRow, plain_row
 from lightmeter.manifest.tar_members import TAR_ERRORS, HeaderReader, TarMember, open_archive
 
 MAX_TEXT_BYTES: Final = 512 * 1024
@@ -64,7 +64,8 @@ def _row(
     except UnicodeEncodeError:
         cells |= {"path": _valid(path), "id": item_id and _valid(item_id)}
         return RawRow(cells, "its name is not UTF-8")
-    return RawRow(cells, problem, member.path if member else None)
+    row = plain_row(cells)
+    return RawRow(row.cells, problem, member.path if member else None, row.cell_notes)
 
 
 def _valid(name: str) -> str:
@@ -157,16 +158,14 @@ def _value(suffix: str, content: bytes) -> JSON:
     """Return the value of a text member of a tar.
 
     `.json` gives the JSON value. `.cls` gives a number if the content is an integer. Everything else gives the text.
-    `suffix` is the suffix of the member's name, such as `.json`, and `content` its bytes.
+    `suffix` is the suffix of the member's name, such as `.json`, and `content` its bytes. Bytes that are no UTF-8
+    become lone surrogates.
 
     Raises:
-        ValueError: the content is not valid JSON, is nested too deeply to be stored, or is not UTF-8.
+        ValueError: the content is not valid JSON.
     """
+    text = content.decode("utf-8-sig", "surrogateescape").strip("\r\n")
     if suffix == ".json":
-        value = parse_json(content)
-        if is_too_deep(value):
-            raise ValueError(f"it is nested deeper than {MAX_NESTING} levels")
-        return value
-    text = content.decode().strip("\r\n")
+        return parse_json(text)[0]
     is_number = suffix == ".cls" and re.fullmatch(r"\s*-?\d{1,18}\s*", text) is not None
     return int(text) if is_number else text

@@ -8,7 +8,10 @@ from __future__ import annotations
 import codecs
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import islice
 from typing import Final, Literal, TypeAlias
 
 import orjson
@@ -16,24 +19,28 @@ import orjson
 from lightmeter.errors import ManifestError
 from lightmeter.manifest.byte_sources import LineReader
 from lightmeter.manifest.canonical_url import is_url
-from lightmeter.manifest.csv_records import BrokenRecord, RecordReader, UnterminatedQuote, split_line
-from lightmeter.manifest.json_values import parse_json
+from lightmeter.manifest.csv_records import BrokenRecord, csv_records, split_line
+from lightmeter.manifest.item import MEDIA_SUFFIXES
+from lightmeter.manifest.json_values import parse_json, plain_text
 from lightmeter.manifest.row_parser import (
+    ColumnRoles,
     RawRow,
     ReadOptions,
     column_roles,
     missing_column,
     named_columns,
+    plain_row,
     storable_row,
 )
 
 LineFormat: TypeAlias = Literal["csv", "tsv", "jsonl", "json", "text"]
 
-MAX_JSON_BYTES: Final = 64 * 1024 * 1024
-"""Longest JSON array, in bytes without compression. It is read at once and takes about ten times as much memory."""
+MAX_JSON_CHARS: Final = 64 * 1024 * 1024
+"""Longest JSON array, in characters. It is read at once and takes about ten times as much memory."""
 
 _DELIMITERS: Final = {"csv": (",", ";", "\t"), "tsv": ("\t",)}  # spreadsheets write `;` in many countries
 _SHOWN_CHARS: Final = 200
+_LIKE_ROW: Final = "on several lines, one of which looks like a row but stands inside quotes"
 _BLANK: Final = codecs.BOM_UTF8 + b" \t\r\n"
 
 
@@ -45,10 +52,9 @@ def guess_format(lines: LineReader, options: ReadOptions) -> LineFormat:
     """
     if lines.head().lstrip(_BLANK).startswith(b"["):
         return "json"
-    first = lines.first()
-    if first.lstrip().startswith("{"):
+    if lines.first().lstrip().startswith("{"):
         return "jsonl"
-    return "csv" if _delimiter(first, _DELIMITERS["csv"], options) else "text"
+    return "csv" if _delimiter(_first_record(lines), _DELIMITERS["csv"], options) else "text"
 
 
 def text_rows(lines: LineReader) -> Iterator[RawRow]:
@@ -56,7 +62,7 @@ def text_rows(lines: LineReader) -> Iterator[RawRow]:
     for line in lines:
         text = line.strip()
         if text and not text.startswith("#"):
-            yield RawRow({"url": text})
+            yield plain_row({"url": text}) if lines.damaged else RawRow({"url": text})
 
 
 def jsonl_rows(lines: LineReader) -> Iterator[RawRow]:
@@ -66,30 +72,34 @@ def jsonl_rows(lines: LineReader) -> Iterator[RawRow]:
         if not text:
             continue
         try:
-            row = parse_json(text)
+            row, is_storable = parse_json(text)
         except json.JSONDecodeError as error:
-            yield RawRow({"url": text[:_SHOWN_CHARS]}, f"line {lines.number} is broken JSON: {error}")
+            yield _bad_row(text, f"line {lines.number} is broken JSON: {error}")
             continue
         if isinstance(row, dict):
-            yield storable_row(row)
+            yield storable_row(row) if is_storable else plain_row(row)
         else:
-            yield RawRow({"url": text[:_SHOWN_CHARS]}, f"line {lines.number} is no JSON object")
+            yield _bad_row(text, f"line {lines.number} is no JSON object")
+
+
+def _bad_row(shown: str, problem: str) -> RawRow:
+    return RawRow(plain_row({"url": shown[:_SHOWN_CHARS]}).cells, problem)
 
 
 def json_rows(lines: LineReader) -> Iterator[RawRow]:
     """Yield a row for each element of a JSON array; an element is an object or a URL.
 
     Raises:
-        ManifestError: the text is not a JSON array, is invalid, or is longer than `MAX_JSON_BYTES`.
+        ManifestError: the text is not a JSON array, is invalid, or is longer than `MAX_JSON_CHARS`.
     """
-    content = lines.read_all(MAX_JSON_BYTES)
-    if len(content) > MAX_JSON_BYTES:
+    content = lines.read_all(MAX_JSON_CHARS)
+    if len(content) > MAX_JSON_CHARS:
         raise lines.error(
-            f"a JSON array is read as a whole, and this is longer than {MAX_JSON_BYTES // 1024**2} MiB",
+            f"a JSON array is read as a whole, and this is longer than {MAX_JSON_CHARS} characters",
             hint="Write it as JSON lines, which are streamed: jq -c '.[]' FILE > FILE.jsonl",
         )
     try:
-        rows = parse_json(content.removeprefix(codecs.BOM_UTF8))
+        rows, is_storable = parse_json(content)
     except json.JSONDecodeError as error:
         hint = "If each line is a row of its own, name the file .jsonl."
         raise lines.error(f"this is broken JSON: {error}", hint=hint, line=error.lineno) from None
@@ -100,13 +110,12 @@ def json_rows(lines: LineReader) -> Iterator[RawRow]:
             hint="It is a plan: lightmeter run --plan FILE" if plan else "Put the rows into brackets.",
         )
     for place, row in enumerate(rows):
-        if isinstance(row, dict):
-            yield storable_row(row)
-        elif isinstance(row, str):
-            yield RawRow({"url": row})
+        if isinstance(row, str | dict):
+            cells = {"url": row} if isinstance(row, str) else row
+            yield storable_row(cells) if is_storable else plain_row(cells)
         else:
-            shown = orjson.dumps(storable_row({"url": row}).cells.get("url")).decode()[:_SHOWN_CHARS]
-            yield RawRow({"url": shown}, f"element {place} of the array is neither an object nor a text")
+            shown = orjson.dumps(plain_row({"url": row}).cells["url"]).decode()
+            yield _bad_row(shown, f"element {place} of the array is neither an object nor a text")
 
 
 def table_rows(
@@ -120,58 +129,75 @@ def table_rows(
         lines: The lines of the file.
         form: The format, which determines the possible delimiters.
         types: Filled before the first row: column → `string`, for all columns but those of URLs, paths, ids and kinds.
-        options: Names of the columns of URLs, ids and kinds (image or video); whether an unclosed quote is an error.
+        options: Names of the columns of URLs, ids and kinds (image or video); whether a broken quote is an error.
 
     Raises:
         ManifestError: the header has no column of URLs or paths, or lacks a column that `options` names; two columns
-            have the same name; or a quote is not closed.
+            have the same name; or a quoted field is not closed, or its closing quote is followed by text.
     """
-    first = lines.first()
+    first = _first_record(lines)
     delimiter = _delimiter(first, _DELIMITERS[form], options)
     if delimiter is None:
         if not options.named and _is_lone_url(first, _DELIMITERS[form]):
             yield from text_rows(lines)
             return
         raise _header_error(lines, first, _DELIMITERS[form], options)
-    records = RecordReader(lines, delimiter, options)
-    header = records.header = _header(records, lines, options)
-    types.update(dict.fromkeys(column_roles(tuple(header), options).extra, "string"))
-    while True:
-        line = lines.number + 1
-        try:
-            record = records.read()
-        except BrokenRecord as error:
-            yield RawRow({}, f"line {line} cannot be parsed: {error}")
-            continue
-        except UnterminatedQuote as error:
-            if not options.lenient:
-                raise _unclosed_quote_error(lines, error) from None
-            lines.push_back(error.consumed[1:])
-            cells = zip(header, split_line(error.consumed[0], delimiter), strict=False)
-            yield RawRow(dict(cells), f"line {error.line} opens a quote that is not closed: {error}")
-            continue
-        if record is None:
-            return
-        if record:
-            fits = len(record) == len(header)
-            problem = None if fits else f"line {line} has {len(record)} fields, and the header {len(header)}"
-            yield RawRow(dict(zip(header, record, strict=False)), problem)
+    records = csv_records(lines, delimiter)
+    try:
+        header = _header(next(records)[1], lines, options)
+    except BrokenRecord as error:
+        raise _broken_record_error(lines, error) from None
+    columns = column_roles(tuple(header), options)
+    types.update(dict.fromkeys(columns.extra, "string"))
+    holds_row = partial(_holds_row, delimiter=delimiter, columns=columns, header=header)
+    try:
+        for line, record in records:
+            if record:
+                yield _table_row(record, line, header, lines, holds_row)
+    except BrokenRecord as error:
+        if not options.lenient:
+            raise _broken_record_error(lines, error) from None
+        for _ in lines:
+            pass
+        yield RawRow(
+            {}, f"line {error.line} opens a quote, and {error}: nothing from there to line {lines.number} is read"
+        )
 
 
-def _unclosed_quote_error(lines: LineReader, error: UnterminatedQuote) -> ManifestError:
+def _table_row(
+    record: list[str], line: int, header: list[str], lines: LineReader, holds_row: Callable[[str], bool]
+) -> RawRow:
+    cells = dict(zip(header, record, strict=False))
+    row = plain_row(cells) if lines.damaged else RawRow(cells)
+    if lines.number > line:
+        swallowed = (name for name in cells if holds_row(cells[name]))
+        row = replace(row, cell_notes={**row.cell_notes, **dict.fromkeys(swallowed, _LIKE_ROW)})
+    if len(record) != len(header):
+        row = replace(row, problem=f"line {line} has {len(record)} fields, and the header {len(header)}")
+    return row
+
+
+def _broken_record_error(lines: LineReader, error: BrokenRecord) -> ManifestError:
     return lines.error(
-        f"a quote is opened here and not closed: {error}",
-        hint='Close the quote, or write it twice (`""`) where it belongs to the text; with --lenient this record is a '
-        "bad row, and reading goes on with the next line.",
+        f"a quote is opened here, and {error}",
+        hint='Close the quote, or write it twice (`""`) where it belongs to the text; with --lenient the rows before '
+        "it are read, and the rest is one bad row.",
         line=error.line,
     )
 
 
+def _holds_row(cell: str, delimiter: str, columns: ColumnRoles, header: Sequence[str]) -> bool:
+    """Whether a line of a cell but its first looks like a row, as if an unclosed quote had swallowed it."""
+    for line in cell.splitlines()[1:]:
+        row = dict(zip(header, split_line(line, delimiter), strict=False))
+        url, path = row.get(columns.url or "", ""), row.get(columns.path or "", "")
+        if len(row) > 1 and (is_url(url) or path.strip().lower().endswith(MEDIA_SUFFIXES)):
+            return True
+    return False
+
+
 def _header_error(lines: LineReader, first: str, delimiters: tuple[str, ...], options: ReadOptions) -> ManifestError:
     line = lines.number + bool(first)
-    if "\r" in first.rstrip("\r\n"):
-        hint = "Save the manifest again as UTF-8 CSV."
-        return lines.error("its lines end in bare carriage returns", hint=hint, line=line)
     if first and options.url_column is not None:
         columns = (
             [] if _is_lone_url(first, delimiters) else max((split_line(first, mark) for mark in delimiters), key=len)
@@ -184,30 +210,36 @@ def _header_error(lines: LineReader, first: str, delimiters: tuple[str, ...], op
     )
 
 
-def _header(records: RecordReader, lines: LineReader, options: ReadOptions) -> list[str]:
-    """Read and return the column names of a CSV file; a column without a name is named by its place: `column_3`.
+def _header(names: list[str], lines: LineReader, options: ReadOptions) -> list[str]:
+    """Return the column names of a CSV file; a column without a name is named by its place: `column_3`.
 
     Args:
-        records: The records of the file; none of them has been read.
-        lines: The lines of the same file, for errors.
+        names: The fields of the first record.
+        lines: The lines of the file, for errors.
         options: Names of columns that must exist.
 
     Raises:
-        ManifestError: the header cannot be parsed, two columns have the same name, or a column in `options` is missing.
+        ManifestError: two columns have the same name, or a column in `options` is missing.
     """
-    try:
-        names = records.read() or []
-    except BrokenRecord as error:
-        raise lines.error(f"the header cannot be parsed: {error}") from None
-    except UnterminatedQuote as error:
-        raise _unclosed_quote_error(lines, error) from None
-    header = named_columns(names)
+    header = named_columns(plain_text(name, []) for name in names)
     duplicates = [name for name, count in Counter(header).items() if count > 1]
     if duplicates:
         raise lines.error(f"the column {duplicates[0]!r} occurs twice", hint="Rename one of the two.")
     if missing := options.first_missing_column(header):
         raise missing_column(f"{lines.name}:{lines.number}", missing, header)
     return header
+
+
+def _first_record(lines: LineReader) -> str:
+    """Return the lines of the first record, without consuming them; at most 100 if its quotes are not balanced."""
+    lines.first()
+    taken: list[str] = []
+    for line in islice(lines, 100):
+        taken.append(line)
+        if sum(text.count('"') for text in taken) % 2 == 0:
+            break
+    lines.push_back(taken)
+    return "".join(taken)
 
 
 def _delimiter(line: str, candidates: tuple[str, ...], options: ReadOptions) -> str | None:

@@ -31,7 +31,7 @@ class CheckParameters(BaseModel):
     id_column: str | None = Field(default=None, min_length=1, description="Column of ids; else id.")
     kind_column: str | None = Field(default=None, min_length=1, description="Column of image or video; else kind.")
     lenient: bool = Field(
-        default=False, description="Whether a CSV record whose quote is not closed is a bad row only."
+        default=False, description="Whether a CSV record with a broken quote, and all after it, is a bad row only."
     )
     video: Literal["whole", "frames"] = Field(
         default="whole", description="Whether videos are sent whole, or as the frames that differ."
