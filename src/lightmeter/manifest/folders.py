@@ -1,21 +1,24 @@
 """Reads folders and globs as manifests: each media file is a row, or all Parquet files or all tars hold the rows.
 
-A folder is searched recursively, a glob only where it contains `**`. The search skips hidden files and folders,
-symbolic links to folders, output folders of runs, and files of other types; also Parquet files if a part of their path
-begins with `_`. Files are ordered by their relative paths, compared as text with `/` between the parts.
+A folder is searched recursively, a glob only where it contains `**`. The search skips hidden files and folders, and
+Parquet files if a part of their path begins with `_`. It also skips symbolic links to folders, output folders of runs,
+folders that cannot be read, and files of other types: these are counted in `FileSet.notes`. Files are ordered by their
+relative paths, compared as text with `/` between the parts.
 """
 
 from __future__ import annotations
 
 import glob
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, Literal
+from stat import S_ISREG
+from typing import Any, Final, Literal, cast
 
 from lightmeter.errors import ManifestError
 from lightmeter.manifest.byte_sources import (
@@ -27,10 +30,14 @@ from lightmeter.manifest.byte_sources import (
     remote_file_system,
 )
 from lightmeter.manifest.item import MEDIA_SUFFIXES
-from lightmeter.manifest.row_parser import RawRow
+from lightmeter.manifest.json_values import plain_text
+from lightmeter.manifest.notes import ManifestNotes
+from lightmeter.manifest.row_parser import RawRow, plain_row
 from lightmeter.remote_files import child_uri
 
 _JOURNAL: Final = "journal.sqlite"  # marks the output folder of a run
+
+_OTHER: Final = "files of other types, which are not read"
 
 _Names = Callable[[], Iterable[str]]
 _Kind = Literal["media", "parquet", "tar"]
@@ -46,6 +53,7 @@ class FileSet:
         list_names: Returns the files' paths relative to `base`, in order; each call searches the file system again.
         filesystem: A file system of `pyarrow.fs`; None for the local file system.
         base_uri: URI of `base`, with its options; empty for the local file system.
+        notes: What is not read although it is in the folder or matches the glob.
     """
 
     kind: _Kind
@@ -53,14 +61,15 @@ class FileSet:
     list_names: _Names
     filesystem: Any = None
     base_uri: str = ""
+    notes: ManifestNotes = field(default_factory=ManifestNotes)
 
     def media_rows(self) -> Iterator[tuple[RawRow, bytes]]:
         """Yield for each media file its row, and bytes to hash: name, size and modification time.
 
-        The row holds the file's name in the cell `path`.
+        The row holds the file's name in the cell `path`. It has a problem if there is no regular file with content.
         """
         for name in self.list_names():
-            yield _media_row(name), self._state(name)
+            yield _media_row(name, Path(self.base, name)), self._state(name)
 
     def archives(self) -> Iterator[tuple[str, str]]:
         """Yield for each tar its name relative to `base`, and its absolute path or URI."""
@@ -79,8 +88,9 @@ class FileSet:
                 digest.update(self._state(name))
             return digest.hexdigest()
         for name in self.list_names():
-            with self.open(name) as file:
-                digest.update(f"{name}\0{file.size()}\n".encode())
+            digest.update(os.fsencode(name) + b"\0")
+            with suppress(OSError, UnicodeError), self.open(name) as file:  # such a file is a bad row
+                digest.update(f"{file.size()}\n".encode())
                 while chunk := file.read(CHUNK_BYTES):
                     digest.update(chunk)
         return digest.hexdigest()
@@ -91,7 +101,7 @@ class FileSet:
             info = self.filesystem.get_file_info(f"{self.base}/{name}")
             size, modified_ns = (info.size, info.mtime_ns) if info.is_file else (size, modified_ns)
         else:
-            with suppress(FileNotFoundError):
+            with suppress(OSError):
                 stat = Path(self.base, name).stat()
                 size, modified_ns = stat.st_size, stat.st_mtime_ns
         return os.fsencode(name) + f"\0{size} {modified_ns}\n".encode()
@@ -104,13 +114,19 @@ class FileSet:
         return filesystem.open_input_file(f"{self.base}/{name}")
 
 
-def _media_row(name: str) -> RawRow:
+def _media_row(name: str, file: Path) -> RawRow:
     try:
         name.encode()
+        stat = file.stat()
+        problem = None if stat.st_size else "the file is empty"
+        if not S_ISREG(stat.st_mode):  # opening a pipe could block forever
+            problem = "it is no regular file"
     except UnicodeEncodeError:
-        return RawRow({"path": name.encode("utf-8", "replace").decode()}, "its name is not UTF-8")
+        return RawRow(plain_row({"path": name}).cells, "its name is not UTF-8")
+    except OSError as error:  # such as a link to itself
+        problem = f"the file cannot be read: {error.strerror}"
     # Cells are stripped of outer white space: a name that begins with some gets a folder in front.
-    return RawRow({"path": name if name == name.strip() else f"./{name}"})
+    return RawRow({"path": name if name == name.strip() else f"./{name}"}, problem)
 
 
 def stored_digest(location: Location) -> str:
@@ -148,15 +164,15 @@ def file_set(location: Location) -> FileSet | None:
         if path is None:
             return None
         if path.is_dir():
-            return _select_files(location, FileSet("media", str(path.absolute()), lambda: _list_files(path, path)))
+            return _select_files(location, FileSet("media", str(path.absolute()), lambda: _list_files(path)))
         if location.is_glob:
             folder, patterns = location.glob_parts
             base = Path(folder)
             files = FileSet("media", str(base.absolute()), lambda: _glob_files(patterns, lambda: _list(base, patterns)))
             return _select_files(location, files)
-        if (_is_media(path.name) or _is_tar(path.name)) and path.stat():
-            kind: _Kind = "tar" if _is_tar(path.name) else "media"
-            return FileSet(kind, str(path.absolute().parent), lambda: [path.name])
+        kind = _type_of(path.name)
+        if kind in {"media", "tar"} and path.stat():
+            return FileSet(cast("_Kind", kind), str(path.absolute().parent), lambda: [path.name])
     except OSError as error:
         raise cannot_open(location, error) from error
     return None
@@ -179,7 +195,7 @@ def _remote_files(location: Location) -> FileSet | None:
     if kind == fs.FileType.Directory:
         files = FileSet("media", base, lambda: _remote_names(filesystem, base), filesystem, location.text)
         return _select_files(location, files)
-    if kind == fs.FileType.File and _is_tar(base):
+    if kind == fs.FileType.File and _type_of(base) == "tar":
         folder, _, name = base.rpartition("/")
         options = location.text[len(location.uri_path) :]
         uri = location.uri_path.rpartition("/")[0] + options
@@ -222,22 +238,18 @@ def _select_files(location: Location, found: FileSet) -> FileSet:
         ManifestError: the files are both media and Parquet; no file is media, Parquet or a tar; the files are images
             and videos on a remote file system; or the folder is a Delta table.
     """
-    media, parquet, tars, others = 0, 0, 0, 0
-    example = ""
+    counts: Counter[str] = Counter()
+    first: dict[str, str] = {}
     for name in found.list_names():
         if "_delta_log" in name.split("/"):
             raise ManifestError(
                 f"{location.name}: this is a Delta table: its log, not its folder, says which files belong to it",
                 hint="Read it first: lightmeter.plan(deltalake.DeltaTable(…).to_pyarrow_table())",
             )
-        if _is_parquet(name):
-            parquet += 1
-        elif _is_media(name):
-            media += 1
-        elif _is_tar(name):
-            tars += 1
-        else:
-            others, example = others + 1, example or name
+        what = _why_not_entered(Path(found.base, name)) if name.endswith("/") else _type_of(name)
+        counts[what] += 1
+        first.setdefault(what, plain_text(name, []))
+    media, parquet, tars = counts["media"], counts["parquet"], counts["tar"]
     if media and parquet:
         raise ManifestError(
             f"{location.name}: {media} pictures and videos and {parquet} Parquet files are there, and a manifest is "
@@ -245,15 +257,18 @@ def _select_files(location: Location, found: FileSet) -> FileSet:
             hint="Say which with a glob in quotes, such as 'FOLDER/**/*.jpg' or 'FOLDER/**/*.parquet'.",
         )
     if not (media or parquet or tars):
-        raise _no_files_error(location, others, example)
+        raise _no_files_error(location, counts[_OTHER], first.get(_OTHER, ""))
     if media and found.filesystem is not None:
         raise ManifestError(
             f"{location.name}: {media} pictures and videos are there, which are read from this machine alone",
             hint="Name them by https URLs, one a line, pack them into tars, or copy the folder here.",
         )
     kind: _Kind = "parquet" if parquet else "media" if media else "tar"
-    chosen = {"parquet": _is_parquet, "media": _is_media, "tar": _is_tar}[kind]
-    return replace(found, kind=kind, list_names=lambda: filter(chosen, found.list_names()))
+    for what, count in counts.items():
+        if what != kind:
+            shown = "tars beside other files, which are not read" if what == "tar" else what
+            found.notes.add(shown, first[what], count)
+    return replace(found, kind=kind, list_names=lambda: (name for name in found.list_names() if _type_of(name) == kind))
 
 
 def _no_files_error(location: Location, others: int, example: str) -> ManifestError:
@@ -267,39 +282,71 @@ def _no_files_error(location: Location, others: int, example: str) -> ManifestEr
     )
 
 
-def _is_media(name: str) -> bool:
-    return PurePosixPath(name).suffix.lower() in MEDIA_SUFFIXES
+def _why_not_entered(folder: Path) -> str:
+    if folder.is_symlink():
+        return "links to folders, which are not followed"
+    if not os.access(folder, os.R_OK | os.X_OK):
+        return "folders that cannot be read"
+    return "output folders of runs, which are not read"
 
 
-def _is_tar(name: str) -> bool:
-    return name.lower().endswith(".tar")
+def _type_of(name: str) -> str:
+    """Return what a file is by its name: `parquet`, `media`, `tar` or `_OTHER`; for a folder, with final `/`, `_OTHER`.
+
+    Parquet files with a part of their path that begins with `_` are those of an unfinished job.
+    """
+    suffix = PurePosixPath(name).suffix.lower()
+    if suffix == ".parquet" and not name.endswith("/") and not any(part.startswith("_") for part in name.split("/")):
+        return "parquet"
+    if name.endswith("/") or suffix not in {".tar", *MEDIA_SUFFIXES}:
+        return _OTHER
+    return "tar" if suffix == ".tar" else "media"
 
 
-def _is_parquet(name: str) -> bool:
-    return name.lower().endswith(".parquet") and not any(part.startswith("_") for part in name.split("/"))
+def _list_files(base: Path, max_depth: int | None = None) -> Iterator[str]:
+    """Yield the sorted paths, relative to `base`, of the files in this folder and its subfolders.
 
-
-def _list_files(folder: Path, base: Path, max_depth: int | None = None) -> Iterator[str]:
-    """Yield the sorted paths, relative to `base`, of the files in `folder` and its subfolders.
-
-    Hidden files and folders (`.name`), links to folders, and subfolders that contain a journal are left out.
+    Hidden files and folders (`.name`) are left out. For a subfolder that is not entered, because it is a link, contains
+    a journal or cannot be read, its path with a final `/` is yielded.
 
     Args:
-        folder: The folder to search.
-        base: The paths are relative to this folder, which is `folder` or above it.
-        max_depth: Number of levels to search, 1 for `folder` alone; None means all levels.
+        base: The folder to search.
+        max_depth: Number of levels to search, 1 for `base` alone; None means all levels.
     """
-    with os.scandir(folder) as entries:
-        found = sorted((f"{entry.name}/" if entry.is_dir() else entry.name, entry.is_symlink()) for entry in entries)
-    if folder != base and any(name == _JOURNAL for name, _ in found):
-        return
-    for name, is_link in found:
-        if name.startswith("."):
+    pending = [""]
+    while pending:
+        name = pending.pop()
+        if name and not name.endswith("/"):
+            yield name
             continue
-        if not name.endswith("/"):
-            yield (folder / name).relative_to(base).as_posix()
-        elif not is_link and max_depth != 1:
-            yield from _list_files(folder / name, base, None if max_depth is None else max_depth - 1)
+        if max_depth is not None and name.count("/") >= max_depth:
+            continue
+        found: list[str] = []
+        is_entered = not (name and (base / name).is_symlink())
+        if is_entered:
+            try:
+                found = _entries(base / name, name)
+            except OSError:
+                if not name:
+                    raise
+                is_entered = False
+        if not is_entered or (name and f"{name}{_JOURNAL}" in found):
+            yield name
+        else:
+            pending += reversed(found)
+
+
+def _entries(folder: Path, prefix: str) -> list[str]:
+    """Return the sorted names in a folder that are not hidden, each after `prefix`; those of folders end with `/`."""
+    found = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            is_folder = False
+            with suppress(OSError):  # a link to itself
+                is_folder = entry.is_dir()
+            if not entry.name.startswith("."):
+                found.append(f"{prefix}{entry.name}{'/' if is_folder else ''}")
+    return sorted(found)
 
 
 def _list(base: Path, patterns: list[tuple[str, ...]]) -> Iterator[str]:
@@ -309,7 +356,7 @@ def _list(base: Path, patterns: list[tuple[str, ...]]) -> Iterator[str]:
     """
     if base.is_dir():
         is_deep = any("**" in pattern for pattern in patterns)
-        yield from _list_files(base, base, None if is_deep else max(map(len, patterns)))
+        yield from _list_files(base, None if is_deep else max(map(len, patterns)))
 
 
 def _glob_files(patterns: list[tuple[str, ...]], names: _Names) -> Iterator[str]:
@@ -323,7 +370,7 @@ def _glob_files(patterns: list[tuple[str, ...]], names: _Names) -> Iterator[str]
         return
     for name in names():
         parts = tuple(name.split("/"))
-        if any(_matches_pattern(parts, pattern) for pattern in patterns):
+        if name.endswith("/") or any(_matches_pattern(parts, pattern) for pattern in patterns):
             yield name
 
 
