@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
@@ -13,7 +14,8 @@ from lightmeter.api.progress_display import last_step
 from lightmeter.clock import SystemClock
 from lightmeter.export.export_tables import export_tables
 from lightmeter.html_fragments import esc
-from lightmeter.journal.header import read_run_header
+from lightmeter.journal.commands.submissions import get_meta
+from lightmeter.journal.header import MANIFEST_NOTES, read_run_header
 from lightmeter.journal.queries.items import count_by_reason, count_by_status, count_findings
 from lightmeter.journal.store import open_read_only
 from lightmeter.manifest.readers import ManifestSource, rereadable
@@ -57,6 +59,7 @@ class CheckReport:
         findings: One `FindingCount` for each pair of check and severity that occurred, errors first.
         seconds: How many seconds reading and checking took.
         out: The output folder with the tables; None if the caller named no folder.
+        notes: What was read otherwise than it stands in the manifest, or not at all, with counts.
     """
 
     manifest: str
@@ -66,6 +69,7 @@ class CheckReport:
     findings: tuple[FindingCount, ...]
     seconds: float
     out: Path | None
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as the JSON object that `lightmeter check --json` prints."""
@@ -75,6 +79,7 @@ class CheckReport:
             **self.counts,
             "reasons": [asdict(reason) for reason in self.reasons],
             "findings": [asdict(finding) for finding in self.findings],
+            "notes": list(self.notes),
             "seconds": round(self.seconds, 3),
             "out": None if self.out is None else str(self.out),
         }
@@ -97,7 +102,8 @@ class CheckReport:
         reasons = (
             f"  {reason.status:<8} {reason.reason:<16} {reason.rows:>8}  {reason.example}" for reason in self.reasons
         )
-        return "\n".join((f"{self.manifest}: {self.sentence}", *lines, *reasons))
+        notes = (f"  note: {sentence}" for sentence in self.notes)
+        return "\n".join((f"{self.manifest}: {self.sentence}", *lines, *reasons, *notes))
 
     def _repr_html_(self) -> str:
         first, *more = str(self).splitlines()
@@ -188,4 +194,5 @@ def _read_report(journal_folder: Path, out: Path | None, seconds: float) -> Chec
             findings=tuple(FindingCount(*row) for row in count_findings(db)),
             seconds=seconds,
             out=out,
+            notes=tuple(json.loads(get_meta(db).get(MANIFEST_NOTES, "[]"))),
         )

@@ -69,6 +69,8 @@ def show_plan(plan: Plan, *, err: bool) -> None:
     _show_reasons(console, plan.reasons)
     if plan.videos is not None and plan.videos.sentence is not None:
         console.print(plan.videos.sentence)
+    for sentence in plan.manifest_notes:
+        _print_styled(console, "yellow", "  note", f" {sentence}", soft_wrap=True)
     for sentence in plan.advice:
         _print_styled(console, "dim", "  advice", f" {sentence}")
     for sentence in plan.needs_consent:
@@ -88,6 +90,8 @@ def show_check(report: CheckReport, *, err: bool) -> None:
             table.add_row(found.check, found.severity, str(found.rows), example)
         console.print(table)
     _show_reasons(console, report.reasons)
+    for sentence in report.notes:
+        _print_styled(console, "yellow", "  note", f" {sentence}", soft_wrap=True)
     if report.out is not None:
         console.print(f"tables: {report.out / 'tables'}", soft_wrap=True)
 

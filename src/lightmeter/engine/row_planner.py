@@ -31,7 +31,7 @@ from lightmeter.journal.commands.odd_sizes import add_odd_size_findings
 from lightmeter.journal.commands.plan_rows import apply_cached_rows, before_sending, planned_rows, restore_rows
 from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.frame_rows import frame_of
-from lightmeter.journal.header import PLANNING_OPEN, end_planning
+from lightmeter.journal.header import MANIFEST_NOTES, PLANNING_OPEN, end_planning
 from lightmeter.journal.queries.items import count_rows, count_sendable_rows_by_status
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, add_thumbnails
@@ -133,7 +133,7 @@ class RowPlanner:
                 f"{reader.name} changed while it was being read.",
                 hint="Run it again into the same folder: what is paid is not paid again.",
             )
-        await self._finish(plan, reader.extra_types)
+        await self._finish(plan, reader)
 
     def _copy_planned_rows(self) -> None:
         """Copy the rows of the run's journal to the temporary journal, each with its status before it was sent."""
@@ -181,12 +181,13 @@ class RowPlanner:
                 count_sendable_rows_by_status(chunk),
             )
 
-    async def _finish(self, plan: Plan, extra_types: Mapping[str, str]) -> None:
+    async def _finish(self, plan: Plan, reader: ManifestReader) -> None:
         """Write the plan file and the thumbnails of the run, and record that all rows of the manifest are planned.
 
-        Of `plan`, only the attribute `service` is used. `extra_types` is additional column of the manifest → its type.
+        Of `plan`, only the attribute `service` is used. `reader` has read the whole manifest.
         """
-        out, meta = self._session.out, {"extra_types": json.dumps(extra_types)}
+        out = self._session.out
+        meta = {"extra_types": json.dumps(reader.extra_types), MANIFEST_NOTES: json.dumps(reader.notes)}
         await self._temporary_journal.write(put_meta(meta))
         plan = plan_from_journal(self._temporary, self._options, self._settings, plan.service)
         await asyncio.to_thread(plan.save, out / PLAN_NAME, thumbnails=False)

@@ -51,6 +51,9 @@ ALIASES: Final = "aliases"
 POSITION: Final = "position"
 """Key in the table `meta` of the run's position among the runs of its output folder; the first run has 1."""
 
+MANIFEST_NOTES: Final = "manifest_notes"
+"""Key in the table `meta` of a JSON list of sentences: `ManifestReader.notes` of the manifest that was planned."""
+
 _BALANCE_PLACE: Final = "balance_place"
 """Key in the table `meta` of the id of the last transition (state change of a request) before the balance was read."""
 

@@ -20,7 +20,7 @@ from lightmeter.journal.commands.plan_rows import apply_cached_rows, restore_row
 from lightmeter.journal.commands.screen_rows import SCREEN_META, ScreenOutcome
 from lightmeter.journal.commands.submissions import put_meta
 from lightmeter.journal.frame_rows import frame_of
-from lightmeter.journal.header import PLANNING_OPEN
+from lightmeter.journal.header import MANIFEST_NOTES, PLANNING_OPEN
 from lightmeter.journal.store import Journal
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, copy_thumbnails
 from lightmeter.manifest.byte_sources import Location
@@ -327,6 +327,7 @@ def _checked_meta(saved: PlanFile, prices: dict[str, str]) -> dict[str, str]:
         "manifest": mask_credentials(manifest["name"]),
         "manifest_sha256": manifest["sha256"],
         "extra_types": json.dumps(manifest["columns"]),
+        MANIFEST_NOTES: json.dumps(plan_values.get("manifest_notes", [])),
         "lightmeter": plan_values["lightmeter"],
         "planned_at": plan_values["planned_at"],
         **prices,

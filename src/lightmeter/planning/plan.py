@@ -22,7 +22,7 @@ from lightmeter.journal.commands.plan_rows import clear_cached_rows, planned_row
 from lightmeter.journal.commands.screen_rows import SCREEN_META, ScreenOutcome
 from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.files import copy_journal, journal_path
-from lightmeter.journal.header import fresh_run_id
+from lightmeter.journal.header import MANIFEST_NOTES, fresh_run_id
 from lightmeter.journal.queries.frame_counts import (
     UNSENT,
     cached_frames,
@@ -94,6 +94,7 @@ class Plan:
         folder: The temporary folder with the journal of the rows.
         folder_owner: Object that removes the folder when it is garbage-collected. Plans with the same rows share it.
         rounding: What the service says that it rounds up to whole credits; None if it does not say.
+        manifest_notes: What was read otherwise than it stands in the manifest, or not at all, with counts.
     """
 
     run_id: str
@@ -119,6 +120,7 @@ class Plan:
     saved_by_screen: CreditRange = field(default_factory=lambda: CreditRange(0, 0))
     frame_savings: FrameSavings | None = None
     rounding: Rounding | None = None
+    manifest_notes: tuple[str, ...] = ()
 
     @property
     def least_charged_milli(self) -> int:
@@ -216,13 +218,10 @@ class Plan:
         return plan_as_json(self)
 
     def save(self, path: Path | str, *, thumbnails: bool = True) -> Path:
-        """Write a plan file for `run --plan` and `load_plan`, and return its path.
+        """Write the plan file `path` for `run --plan` and `load_plan`, and return its path.
 
-        Thumbnails are written to a second file in the same folder. Many rows are written to a third file there.
-
-        Args:
-            path: The plan file.
-            thumbnails: Whether to write the thumbnails of the rows too.
+        If `thumbnails`, those of the rows are written to a second file in the same folder. Many rows are written to a
+        third file there.
         """
         target = Path(path)
         with open_read_only(self.folder) as db:
@@ -356,6 +355,7 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
         videos=videos,
         frame_savings=frames,
         rounding=rounding,
+        manifest_notes=tuple(json.loads(meta.get(MANIFEST_NOTES, "[]"))),
         advice=(*price_advice(rates, named, options.features), *notes),
         needs_consent=consent_needed(options, settings, service),
         service=service,

@@ -72,6 +72,7 @@ def plan_as_json(plan: Plan) -> dict[str, Any]:
         "service": plan.service.to_dict(),
         "options": plan.options.model_dump(mode="json"),
         "videos": None if plan.videos is None else plan.videos.to_dict(),
+        "manifest_notes": list(plan.manifest_notes),
         "advice": list(plan.advice),
         "needs_consent": list(plan.needs_consent),
     }
@@ -98,6 +99,7 @@ def plan_as_text(plan: Plan) -> str:
         lines.append(f"  {plan.videos.sentence}")
     if plan.service.note is not None:
         lines.append(f"  note: {plan.service.note}")
+    lines += [f"  note: {sentence}" for sentence in plan.manifest_notes]
     lines += [f"  advice: {sentence}" for sentence in plan.advice]
     lines += [f"  needs your consent: {sentence}" for sentence in plan.needs_consent]
     return "\n".join(lines)

@@ -16,7 +16,7 @@ from lightmeter.clock import Clock, SystemClock, utc_from_timestamp
 from lightmeter.journal.commands.odd_sizes import add_odd_size_findings, skip_odd_sizes
 from lightmeter.journal.commands.plan_rows import PlannedFinding, PlannedFrame, PlannedRow, add_rows, index_images
 from lightmeter.journal.commands.submissions import put_meta
-from lightmeter.journal.header import CHECKED_ONLY, fresh_run_id
+from lightmeter.journal.header import CHECKED_ONLY, MANIFEST_NOTES, fresh_run_id
 from lightmeter.journal.queries.items import count_rows
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, ThumbnailStore, copy_thumbnails
@@ -127,6 +127,7 @@ def plan_meta(reader: ManifestReader, options: Options, clock: Clock, sha256: st
         "manifest": reader.name,
         "manifest_sha256": reader.sha256 if sha256 is None else sha256,
         "extra_types": json.dumps(reader.extra_types),
+        MANIFEST_NOTES: json.dumps(reader.notes),
         "options": options.model_dump_json(),
         "lightmeter": __version__,
         "planned_at": f"{utc_from_timestamp(clock.now()):%Y-%m-%dT%H:%M:%SZ}",
