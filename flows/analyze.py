@@ -34,7 +34,7 @@ from lightmeter.api.prepared_run import PreparedRun, prepare_run, prepare_run_fr
 from lightmeter.api.run_result import Run, RunSummary
 from lightmeter.api.sending_process import start_sending_process
 from lightmeter.errors import Interrupted, LightmeterError, UsageError
-from lightmeter.options import make_options
+from lightmeter.options import Options, make_options
 from lightmeter.planning.consent import must_be_explicit
 from lightmeter.planning.plan_file import is_plan_file
 from lightmeter.planning.preflight import preflight
@@ -44,7 +44,6 @@ from lightmeter.prefect_integration.credentials import load_settings
 from lightmeter.prefect_integration.error_states import end_by_error
 from lightmeter.prefect_integration.events import emit_event
 from lightmeter.prefect_integration.flow_results import NOT_PLANNED, error_text, failed_state, warn_of_credentials
-from lightmeter.prefect_integration.parameters import AnalyzeOptions
 from lightmeter.prefect_integration.run_events import RunTotals, Spent, emit_failure, emit_outcome, read_totals
 from lightmeter.prefect_integration.shard_progress import STOPPED, follow_shards
 from lightmeter.prefect_integration.tables import write_tables
@@ -60,7 +59,7 @@ _STATE_NAMES: Final = {
 }
 """Status of rows that a flow run left → name of its failed state. The first status here that has rows decides."""
 
-_DEFAULT_OPTIONS: Final = AnalyzeOptions()
+_DEFAULT_OPTIONS: Final = Options()
 
 
 def _plan_name() -> str:
@@ -72,9 +71,7 @@ def _flow_name() -> str:
 
 
 @task(cache_policy=NO_CACHE, retries=0, task_run_name=_plan_name)
-async def make_plan(
-    manifest: str, out: str, options: AnalyzeOptions, settings: Settings, *, consent: bool
-) -> PreparedRun:
+async def make_plan(manifest: str, out: str, options: Options, settings: Settings, *, consent: bool) -> PreparedRun:
     """Read, check and price the manifest, or read a plan file; write its rows to the journal. Spends nothing.
 
     After an error the task run's state is `NotPlanned`, and the caller gets the error.
@@ -94,11 +91,11 @@ async def make_plan(
     """
     try:
         if is_plan_file(manifest):
-            if options.given():
+            if options.changed():
                 raise UsageError("A plan file holds all options: give no others beside it.")
             return await prepare_run_from_plan(manifest, out, settings=settings, consent=consent)
-        await preflight(make_options(**options.given()), settings, required=True)
-        return await prepare_run(manifest, out, settings=settings, consent=consent, **options.given())
+        await preflight(make_options(**options.changed()), settings, required=True)
+        return await prepare_run(manifest, out, settings=settings, consent=consent, **options.changed())
     except LightmeterError as error:  # Prefect would log a traceback
         return failed_state(error, NOT_PLANNED)  # type: ignore[return-value]  # (the caller gets the error)
 
@@ -107,7 +104,7 @@ async def make_plan(
 async def analyze(  # noqa: PLR0913, PLR0917 (each is a field of Prefect's form)
     manifest: str,
     out: str,
-    options: AnalyzeOptions = _DEFAULT_OPTIONS,
+    options: Options = _DEFAULT_OPTIONS,
     shard_rows: Annotated[int, Field(ge=1)] = 2000,
     credentials: str | None = None,
     stream: bool = False,  # noqa: FBT001, FBT002 (likewise)
@@ -171,16 +168,14 @@ async def analyze(  # noqa: PLR0913, PLR0917 (each is a field of Prefect's form)
         return state or await _finish(Run(folder, error), name, before, rewrite_all=stream, with_report=report)
 
 
-async def _plan_rows(
-    manifest: str, out: str, options: AnalyzeOptions, settings: Settings, *, consent: bool
-) -> PreparedRun:
+async def _plan_rows(manifest: str, out: str, options: Options, settings: Settings, *, consent: bool) -> PreparedRun:
     """Plan the manifest in a task run; return the run, or raise the error that ended the task run."""
     plan = make_plan(manifest, out, options, settings, consent=consent, return_state=True)
     planned: State[PreparedRun] = await plan  # type: ignore[misc]  # (typed as no awaitable)
     return await planned.aresult()
 
 
-def _must_be_streamable(manifest: str, options: AnalyzeOptions, settings: Settings, *, consent: bool) -> None:
+def _must_be_streamable(manifest: str, options: Options, settings: Settings, *, consent: bool) -> None:
     """Raise UsageError if a manifest cannot be sent while it is read, or the user must consent first."""
     if is_plan_file(manifest):
         raise UsageError("A plan has been read to its end, so stream has no use: give the manifest instead.")

@@ -1,4 +1,4 @@
-"""The house rules that a tool does not know: sizes, names, docstrings of tests, what an import loads, the top level."""
+"""The house rules that a tool does not know: names, docstrings of tests, what an import loads, the top level."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ import lightmeter
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py")) + sorted((ROOT / "flows").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
-MAX_LINES = 400
-MAX_LINES_OF_A_FUNCTION = 40
 HEAVY = (
     "decord",
     "onnxruntime",
@@ -60,29 +58,6 @@ def _forget_syntax_trees():
 def functions(nodes: list[ast.AST]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     """Yield the functions and methods among the nodes of a file."""
     return (node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-
-
-def lines_without_docstring(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Return how many lines a function has, its docstring aside."""
-    docstring_lines = function.body[0].end_lineno - function.body[0].lineno + 1 if ast.get_docstring(function) else 0
-    return function.end_lineno - function.lineno + 1 - docstring_lines
-
-
-def test_no_file_is_too_long():
-    """A file that outgrows 400 lines is two files."""
-    lengths = {name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES + TESTS}
-    assert {path: lines for path, lines in lengths.items() if lines > MAX_LINES} == {}
-
-
-def test_no_function_is_too_long():
-    """A function that outgrows 40 lines, its docstring aside, is two functions."""
-    too_long = [
-        f"{name(path)}: {function.name}"
-        for path in SOURCES
-        for function in functions(source_nodes(path))
-        if lines_without_docstring(function) > MAX_LINES_OF_A_FUNCTION
-    ]
-    assert too_long == []
 
 
 def test_no_two_classes_have_one_name():

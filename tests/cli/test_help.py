@@ -63,7 +63,7 @@ def test_plan_and_run_share_their_options(verb):
 def test_the_default_concurrency_is_that_of_the_limiter():
     """The default in the help equals that of the options and the maximum of the rate limiter."""
     result = " ".join(help_of("run").split())
-    assert f"Maximum number of requests in flight ({Options().max_concurrency})." in result
+    assert f"the rate limiter may allow fewer. [default: {Options().max_concurrency}]" in result
     assert Options().max_concurrency == AdaptiveLimiter().max_in_flight == 64
 
 

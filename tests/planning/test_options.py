@@ -33,7 +33,7 @@ from lightmeter.prechecks.finding import CheckName
         ({"screen_rule": "tags.score > 1"}, "screen-rule: it has no effect without --screen BACKEND"),
         ({"screen_positive": "tags.score > 1"}, "screen-positive: it has no effect without --screen BACKEND"),
         ({"skip": "blank,ugly"}, "skip: there is no finding 'ugly'"),
-        ({"skip": "blank", "precheck": False}, "skip: rows are skipped for what the checks find"),
+        ({"skip": "blank", "precheck": False}, "precheck: rows are skipped for what the checks find"),
     ],
 )
 def test_a_wrong_option_is_named(given, named):

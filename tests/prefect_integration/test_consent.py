@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 from pydantic import SecretStr
 
-from lightmeter.prefect_integration.parameters import AnalyzeOptions
+from lightmeter.options import Options
 from lightmeter.settings import Settings
 from tests.engine.hostile import Hostile, listening
 from tests.prefect_integration.flow_modules import load_flow
@@ -21,7 +21,7 @@ async def test_a_run_without_back_ends_needs_consent(tmp_path):
     (tmp_path / "m.txt").write_text("http://pictures.example/1.jpg")
     async with listening(Hostile(lambda number, body: "ok")) as base_url:
         settings = Settings(api_key=SecretStr("key"), base_url=base_url)
-        options = AnalyzeOptions(features=["tags"], precheck=False)
+        options = Options(features=["tags"], precheck=False)
         planned = (str(tmp_path / "m.txt"), str(tmp_path / "out"), options, settings)
         refused = await make_plan(*planned, consent=False)
         assert (refused.type.value, refused.name) == ("FAILED", "NotPlanned")

@@ -167,7 +167,7 @@ async def test_a_wrong_executor_or_size_is_reported(manifest):
     """An unknown executor, a shard of no rows and standard input are errors before any row is read."""
     with pytest.raises(SettingsError, match="there is no 'spark'"):
         await lm.check(manifest, executor="spark")
-    with pytest.raises(UsageError, match="1 row or more"):
+    with pytest.raises(SettingsError, match=r"shard-rows: .* greater than or equal to 1"):
         await lm.check(manifest, executor="dask", shard_rows=0)
     with pytest.raises(UsageError, match="Standard input"):
         await lm.check("-", executor="dask")

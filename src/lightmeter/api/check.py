@@ -20,13 +20,13 @@ from lightmeter.journal.queries.items import count_by_reason, count_by_status, c
 from lightmeter.journal.store import open_read_only
 from lightmeter.manifest.readers import ManifestSource, rereadable
 from lightmeter.option_arguments import CheckArguments
-from lightmeter.options import Options, make_options
+from lightmeter.options import Options, ScaleOutOptions, make_options
 from lightmeter.planning.checks.checked_rows import stream_check
 from lightmeter.planning.plan_text import ReasonCount
 from lightmeter.planning.progress import Progress
 from lightmeter.pricing.estimate import counted
 from lightmeter.run_session.checked_folder import prepare_check_folder, write_checked_journal
-from lightmeter.scale_out.check_manifest import LOCAL, ScaleOut, split_scale_out, stream_shard_checks
+from lightmeter.scale_out.check_manifest import LOCAL, split_scale_out, stream_shard_checks
 from lightmeter.settings import read_settings
 
 
@@ -114,7 +114,6 @@ async def check(
     manifest: ManifestSource,
     out: Path | str | None = None,
     *,
-    reuse: bool = True,
     progress: bool | None = None,
     **options: Unpack[CheckArguments],
 ) -> CheckReport:
@@ -127,10 +126,9 @@ async def check(
         manifest: Anything that `plan` accepts: a path or URI, a folder, a glob, a DataFrame, a list of URLs, …
         out: Folder for the tables `assets` and `prechecks`, which `open`, `report` and `lightmeter sql` read; None
             writes no tables.
-        reuse: Whether to use the results of earlier checks.
         progress: Whether to show the progress; None shows it in a Jupyter notebook and on a terminal.
-        options: How the manifest is read and checked: see `lightmeter.option_arguments.CheckOptions`. With
-            `executor="dask"` or "ray", workers check shards of the rows: see `ScaleOutOptions` there.
+        options: How the manifest is read and checked: see `lightmeter.option_arguments.CheckArguments`. With
+            `executor="dask"` or "ray", workers check shards of the rows.
 
     Raises:
         ManifestError: the manifest cannot be read at all.
@@ -138,12 +136,12 @@ async def check(
         WorkersLost: several worker processes died during the same shard, or Dask's scheduler was lost.
     """
     scale_out, values = split_scale_out(options)
-    steps = stream_check_report(manifest, out, make_options(**values, reuse=reuse), scale_out)
+    steps = stream_check_report(manifest, out, make_options(**values), scale_out)
     return await last_step(steps, show=progress)
 
 
 async def stream_check_report(
-    manifest: ManifestSource, out: Path | str | None, options: Options, scale_out: ScaleOut = LOCAL
+    manifest: ManifestSource, out: Path | str | None, options: Options, scale_out: ScaleOutOptions = LOCAL
 ) -> AsyncGenerator[Progress | CheckReport]:
     """Check a manifest as `check` does: yield progress, and at the end the report.
 

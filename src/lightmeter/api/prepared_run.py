@@ -13,7 +13,7 @@ from lightmeter.api.run_steps import merged_options, prepare_new_run
 from lightmeter.api.runs import stream_screened_plan
 from lightmeter.journal.header import RunHeader
 from lightmeter.manifest.readers import ManifestSource, rereadable
-from lightmeter.option_arguments import PlanOptions
+from lightmeter.option_arguments import RunArguments
 from lightmeter.options import Options, make_options
 from lightmeter.planning.build import load_plan, refresh_service_info
 from lightmeter.planning.consent import must_be_explicit
@@ -45,7 +45,7 @@ async def prepare_run(
     *,
     settings: Settings | None = None,
     consent: bool = False,
-    **options: Unpack[PlanOptions],
+    **options: Unpack[RunArguments],
 ) -> PreparedRun:
     """Plan a manifest and write the plan to the output folder `out`, so that `start_sending_process` can send it.
 

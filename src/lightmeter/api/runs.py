@@ -25,8 +25,8 @@ from lightmeter.engine.engine import ALL_ROWS, PlaceRange
 from lightmeter.errors import UsageError
 from lightmeter.journal.header import read_run_header
 from lightmeter.manifest.readers import ManifestSource, rereadable
-from lightmeter.option_arguments import PlanArguments, PlanOptions, ResumeOptions
-from lightmeter.options import Options, make_options, parse_options
+from lightmeter.option_arguments import PlanArguments, ResumeArguments, RunArguments
+from lightmeter.options import Options, ScaleOutOptions, make_options, parse_options
 from lightmeter.planning.build import refresh_service_info, stream_plan
 from lightmeter.planning.plan import Plan
 from lightmeter.planning.progress import Progress
@@ -36,7 +36,7 @@ from lightmeter.run_session.session import (
     must_be_run,
     prepare_run_journal,
 )
-from lightmeter.scale_out.check_manifest import LOCAL, ScaleOut, split_scale_out, stream_shard_checks
+from lightmeter.scale_out.check_manifest import LOCAL, split_scale_out, stream_shard_checks
 from lightmeter.settings import Settings, read_settings
 from lightmeter.tables.remote.uris import is_uri
 
@@ -48,8 +48,8 @@ async def plan(source: ManifestSource, *, progress: bool | None = None, **option
         source: A path or `s3://` URI of a manifest; a folder or a glob of media or Parquet files; a DataFrame; a list,
             a Series or another iterable of URLs, `Path`s or dicts.
         progress: Whether to show the progress; None shows it in a Jupyter notebook and on a terminal.
-        options: The options of the run: see `lightmeter.option_arguments.PlanOptions`. With `executor="dask"` or "ray",
-            workers of a cluster check and screen the rows: see `ScaleOutOptions` there.
+        options: The options of the run: see `lightmeter.option_arguments.PlanArguments`. With `executor="dask"` or
+            "ray", workers of a cluster check and screen the rows.
 
     Raises:
         ManifestError: the manifest cannot be read at all.
@@ -69,7 +69,7 @@ async def stream_screened_plan(
     *,
     out: Path | None = None,
     require_service: bool = False,
-    scale_out: ScaleOut = LOCAL,
+    scale_out: ScaleOutOptions = LOCAL,
 ) -> AsyncGenerator[Progress | Plan]:
     """Build a plan as `plan` does: yield progress, and at the end the plan. Spends nothing.
 
@@ -113,7 +113,7 @@ async def stream_screened_plan(
 
 
 async def _stream_screen(
-    screen: Screen, plan: Plan, out: Path | None, scale_out: ScaleOut
+    screen: Screen, plan: Plan, out: Path | None, scale_out: ScaleOutOptions
 ) -> AsyncGenerator[Progress | Plan]:
     """Let local back ends analyze a plan's rows for free; yield progress, then the plan without the rejected rows.
 
@@ -158,7 +158,7 @@ async def run(
     consent: bool = False,
     accept_journal: bool = False,
     progress: bool | None = None,
-    **options: Unpack[PlanOptions],
+    **options: Unpack[RunArguments],
 ) -> Run: ...
 async def run(
     plan: Plan | ManifestSource,
@@ -168,7 +168,7 @@ async def run(
     accept_journal: bool = False,
     stream: bool = False,
     progress: bool | None = None,
-    **options: Unpack[PlanOptions],
+    **options: Unpack[RunArguments],
 ) -> Run:
     """Run a plan and write the tables. If `out` already holds this run, continue it.
 
@@ -183,7 +183,7 @@ async def run(
         accept_journal: Whether to continue a journal in `out` that is a copy or a restored backup: see `resume`.
         stream: Whether to send rows, and spend credits, while the manifest is still being read.
         progress: Whether to show the progress; None shows it in a Jupyter notebook and on a terminal.
-        options: The options of the run, allowed only with `stream`: see `lightmeter.option_arguments.PlanOptions`.
+        options: The options of the run, allowed only with `stream`: see `lightmeter.option_arguments.RunArguments`.
 
     Returns:
         The run. If the budget or a lack of credits stopped it, its `stopped_by` is the error that says so.
@@ -214,7 +214,7 @@ async def resume(
     pay_again: int = 0,
     accept_journal: bool = False,
     progress: bool | None = None,
-    **changes: Unpack[ResumeOptions],
+    **changes: Unpack[ResumeArguments],
 ) -> Run:
     """Continue a run after a stop, a crash or a raised budget.
 
@@ -224,7 +224,7 @@ async def resume(
         accept_journal: Whether to continue a journal that is a copy or was restored from a backup. The run then gets a
             new run id, and pays again for answers that this journal lacks.
         progress: Whether to show the progress; None shows it in a Jupyter notebook and on a terminal.
-        changes: Options to change, such as `budget`: see `lightmeter.option_arguments.ResumeOptions`.
+        changes: Options to change, such as `budget`: see `lightmeter.option_arguments.ResumeArguments`.
 
     Raises:
         JournalConflict: the journal is a copy or an older state of its run, and `accept_journal` is false.
@@ -301,7 +301,7 @@ async def stream_resume(  # noqa: PLR0913 (each is an argument of a command)
     pay_again: int = 0,
     accept_journal: bool = False,
     run_id: str | None = None,
-    **changes: Unpack[ResumeOptions],
+    **changes: Unpack[ResumeArguments],
 ) -> AsyncGenerator[Progress | Run]:
     """Continue a run as `resume` does: yield progress, and at the end the run.
 

@@ -37,9 +37,10 @@ from lightmeter.journal.queries.shard_rows import (
     shard_ranges,
 )
 from lightmeter.journal.store import Journal, open_read_only
+from lightmeter.options import ScaleOutOptions
 from lightmeter.planning.plan import Plan
 from lightmeter.planning.progress import Progress
-from lightmeter.scale_out.check_manifest import ScaleOut, in_thread, shard_base
+from lightmeter.scale_out.check_manifest import in_thread, shard_base
 from lightmeter.scale_out.executors import open_executor
 from lightmeter.scale_out.shard_files import ShardFolder
 from lightmeter.settings import Settings
@@ -117,7 +118,7 @@ def _answers(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 async def stream_screen_shards(
-    plan: Plan, folder: Path, settings: Settings, scale_out: ScaleOut
+    plan: Plan, folder: Path, settings: Settings, scale_out: ScaleOutOptions
 ) -> AsyncGenerator[Progress]:
     """Let the workers of a cluster analyze the pending rows of a screen, a free run of local back ends; yield progress.
 
@@ -143,7 +144,7 @@ async def stream_screen_shards(
             yield Progress("screening", pending, counts, seconds=seconds, rate=analyzed / seconds if seconds else 0.0)
 
 
-def _run_shards(plan: Plan, folder: Path, settings: Settings, scale_out: ScaleOut) -> Generator[int]:
+def _run_shards(plan: Plan, folder: Path, settings: Settings, scale_out: ScaleOutOptions) -> Generator[int]:
     """Let workers analyze the pending rows of a screen, and store their answers in the journal in `folder`.
 
     About once a second, yield the number of rows analyzed so far. The arguments are those of `stream_screen_shards`:

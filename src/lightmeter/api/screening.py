@@ -24,7 +24,7 @@ from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.files import journal_path, run_lock
 from lightmeter.journal.queries.items import pending_asset_marks
 from lightmeter.journal.store import Journal, open_read_only
-from lightmeter.options import READ_OPTIONS, SCREENED_WITH, VIDEO_OPTIONS, Options
+from lightmeter.options import SCREENED_WITH, Options, options_of
 from lightmeter.planning.plan import Plan, plan_from_journal, replan
 from lightmeter.planning.send_order import set_send_order
 from lightmeter.pricing.rates import OwnPrices
@@ -165,7 +165,7 @@ def _screen_options(options: Options, offers: Mapping[str, BackendOffer]) -> Opt
 
     The screen reads the manifest as the paid run does. `offers` maps the name of each local back end to what it offers.
     """
-    same = (*READ_OPTIONS, *VIDEO_OPTIONS, *SCREENED_WITH, "precheck", "reuse", "max_concurrency")
+    same = (*options_of("read"), *options_of("frames"), *SCREENED_WITH, "precheck", "reuse", "max_concurrency")
     prices = {name: dict.fromkeys(offers[name].features, 0) for name in options.screen}
     prices |= {alias: prices[name] for name in options.screen if (alias := offers[name].alias_of) is not None}
     fields = {name: getattr(options, name) for name in same}

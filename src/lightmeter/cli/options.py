@@ -1,16 +1,17 @@
-"""Command-line options that several commands share, and their conversion to the fields of `Options`."""
+"""Command-line options that several commands share; those of a run are made from the fields of `Options`."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
 import click
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
-from lightmeter.option_arguments import DEFAULT_SHARD_ROWS, EXECUTORS, TABLE_FORMATS
-from lightmeter.options import SKIPPABLE
-from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES, ROLES
+from lightmeter.options import RESUME_OPTIONS, CheckOptions, Options, ScaleOutOptions, option_info
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,149 +27,52 @@ def add_options(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
-def _batch_size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | str | None:
-    if value is None or value == "auto":
-        return value
-    if value.isdigit() and int(value) > 0:
-        return int(value)
-    raise click.BadParameter(f"{value!r} is neither a whole number above 0 nor 'auto'.", ctx, param)
+def model_options(*names: str, model: type[BaseModel] = Options) -> Callable[[F], F]:
+    """Return a decorator that adds the options of a run that `names` lists; all options of `model` without names."""
+    return add_options(*(_click_option(name, model.model_fields[name]) for name in names or model.model_fields))
 
 
-base_url_option = click.option(
-    "--base-url", metavar="URL", help="URL of the service (or LIGHTMETER_BASE_URL); default: the embedded service."
-)
+def _click_option(name: str, field: FieldInfo) -> Callable[[F], F]:
+    """Return the option of the command line for a field of the options; it is None if the user does not give it."""
+    info, kind = option_info(field), field.annotation
+    flag = "--format" if name == "table_format" else f"--{name.replace('_', '-')}"
+    choices = info.choices or _choices(kind)
+    if kind is bool:
+        return click.option(f"{flag}/{flag.replace('--', '--no-')}", name, default=None, help=_help(field))
+    if choices and not info.unit:
+        return click.option(flag, name, type=click.Choice(choices), help=_help(field))
+    return click.option(flag, name, metavar=info.unit, type=_number(kind), help=_help(field))
 
-video_options = add_options(
-    click.option(
-        "--capture-interval",
-        metavar="SECONDS",
-        type=float,
-        help="Whole seconds between captured frames of a video (1).",
-    ),
-    click.option("--max-frames", metavar="N", type=int, help="Maximum number of frames of a video (3); 0: no limit."),
-    click.option(
-        "--video",
-        type=click.Choice(["whole", "frames"]),
-        help="Send videos whole, or only those of the captured frames that differ, as images (whole).",
-    ),
-    click.option(
-        "--max-distinct-frames",
-        metavar="N",
-        type=int,
-        help="With --video frames: send at most N frames of a video, those that differ most; 0: no limit (0).",
-    ),
-)
 
-skip_option = click.option(
-    "--skip",
-    metavar="A,B",
-    help=f"Findings of the checks that keep a row from being sent and paid for: {', '.join(SKIPPABLE)}. "
-    "Rows with an error are never sent.",
-)
+def _choices(kind: Any) -> tuple[str, ...]:
+    return get_args(kind) if get_origin(kind) is Literal else ()
 
-duplicates_option = click.option(
-    "--duplicates",
-    type=click.Choice(["exact", "near", "off"]),
-    help="Rows that share the answer of an earlier row: same URL or content (exact, the default), also images that "
-    "look the same (near), or none (off).",
-)
 
-analysis_options = add_options(
-    base_url_option,
-    click.option(
-        "--features",
-        metavar="A,B",
-        help=f"Features to request; default: {', '.join(FEATURES)}. Only if named: {', '.join(EXTRA_FEATURES)}.",
-    ),
-    click.option("--backends", metavar="A,B", help="Back ends to use; default: those of the service."),
-    click.option(
-        "--prices",
-        metavar="FILE",
-        help="Price file, JSON or TOML, that overrides the included prices (or LIGHTMETER_PRICES).",
-    ),
-    click.option("--role", metavar="NAME", help=f"Persona of descriptions: {', '.join(ROLES)}."),
-    click.option("--language", metavar="NAME", help="Language of descriptions, by its English name."),
-    click.option("--prompt", metavar="TEXT", help="Prompt for descriptions, instead of the role's."),
-    click.option(
-        "--ask", metavar="FILE", help="File with a question and a JSON schema; the answers become a typed table."
-    ),
-    click.option("--tag-score", metavar="0..1", type=float, help="Minimum tag score, sent with each request (0.9)."),
-    video_options,
-    click.option("--no-precheck", is_flag=True, help="Do not check the rows before they are sent."),
-    skip_option,
-    duplicates_option,
-    click.option("--no-reuse", is_flag=True, help="Do not use answers and checks of earlier runs and plans."),
-    click.option(
-        "--screen",
-        metavar="BACKEND",
-        help="Local back end that analyzes all rows first, for free; only rows that match --screen-rule are paid for. "
-        "Of a video, it sees the frames that --max-frames and --capture-interval select, at most 3 without a limit; "
-        "tags of all scores, whatever --tag-score is.",
-    ),
-    click.option(
-        "--screen-rule",
-        metavar="SQL",
-        help="Condition over the tables that --screen fills: 'nsfw.severity BETWEEN .1 AND .9', or "
-        "\"tags.name = 'dog' AND tags.score > .95\", or "
-        "'NOT EXISTS (SELECT 1 FROM faces WHERE faces.item_id = assets.item_id)'.",
-    ),
-    click.option(
-        "--screen-audit",
-        metavar="0..1",
-        type=float,
-        help="Share of the rows that do not match to pay for all the same, as a random sample, rounded up to "
-        "whole rows (0.02): the report estimates from it what the screen misses.",
-    ),
-    click.option(
-        "--screen-positive",
-        metavar="SQL",
-        help="Condition over the paid answers that says which rows of this sample the screen missed (--screen-rule).",
-    ),
-    click.option(
-        "--upload",
-        type=click.Choice(["never", "fallback", "always"]),
-        help="Download pictures here and send their bytes; fallback: only those that the service cannot fetch (never).",
-    ),
-)
+def _number(kind: Any) -> type[int | float] | None:
+    """Return the type of a number for click; None for a text."""
+    return next((number for number in (int, float) if number in (kind, *get_args(kind))), None)
 
-manifest_options = add_options(
-    click.option("--url-column", metavar="NAME", help="Manifest column with URLs or paths (url, else path)."),
-    click.option("--id-column", metavar="NAME", help="Manifest column with unique ids (id)."),
-    click.option("--kind-column", metavar="NAME", help="Manifest column with the kind: image or video (kind)."),
-    click.option(
-        "--lenient",
-        is_flag=True,
-        default=None,
-        help="Treat a CSV record with a broken quote, and all lines after it, as one bad row, not as an error.",
-    ),
-)
 
-execution_options = add_options(
-    click.option(
-        "--sample",
-        metavar="RULE",
-        help="With --budget: rows that it pays for if it is too small for all: order (the first; default), random, "
-        "stratified:COLUMN (each value of a manifest column by its share), or diverse (unlike pictures, by perceptual "
-        "hash).",
-    ),
-    click.option("--sample-seed", metavar="N", type=int, help="With --sample: seed of the random order (0)."),
-    click.option("--max-at-risk", metavar="CREDITS", type=int, help="Maximum credits in requests without an answer."),
-    click.option("--batch-size", metavar="N|auto", callback=_batch_size, help="Images in one request (auto)."),
-    click.option("--max-concurrency", metavar="N", type=int, help="Maximum number of requests in flight (64)."),
-    click.option(
-        "--careful",
-        is_flag=True,
-        default=None,
-        help="One request in flight, so that the balance shows the charge of a lost request.",
-    ),
-    click.option(
-        "--sole-spender", is_flag=True, default=None, help="No other program spends from this account during the run."
-    ),
-)
+def _help(field: FieldInfo) -> str:
+    """Return the help text of an option: its description, with options as the command line names them, and default."""
+    info, default = option_info(field), field.default
+    text = re.sub(r"`(\w+)`", lambda match: _FLAGS.get(match[1], match[1]), field.description or "")
+    choices = f" Choose from {', '.join(info.choices)}." if info.choices and info.unit else ""
+    needs = f" Needs {info.needs}." if info.needs else ""
+    has_default = default not in {None, ()} and field.annotation is not bool
+    return text + choices + needs + (f" [default: {default}]" if has_default else "")
 
-table_format_option = click.option(
-    "--format", "table_format", type=click.Choice(TABLE_FORMATS), help="Format of the tables (parquet)."
-)
+
+_FLAGS: Final = {name: f"--{name.replace('_', '-')}" for name in Options.model_fields}
+"""Name of an option in Python → on the command line."""
+
+base_url_option = model_options("base_url")
+table_format_option = model_options("table_format")
+executor_option = model_options("executor", model=ScaleOutOptions)
+executor_options = model_options(model=ScaleOutOptions)
+check_options = model_options(*CheckOptions.model_fields, "reuse")
+run_options = model_options(*(name for name in Options.model_fields if name != "table_format"))
+resume_options = model_options(*RESUME_OPTIONS)
 
 price_limit_options = add_options(
     click.option(
@@ -205,32 +109,9 @@ database_option = click.option(
     help="Database: sqlite:///PATH or postgresql://…; PostgreSQL's password may stand in PGPASSWORD.",
 )
 
-executor_option = click.option(
-    "--executor",
-    type=click.Choice(EXECUTORS),
-    help="What works on shards of rows: this machine alone (local), or the workers of a Dask or Ray cluster.",
-)
-
-executor_options = add_options(
-    executor_option,
-    click.option("--shard-rows", metavar="N", type=int, help=f"Rows in one shard ({DEFAULT_SHARD_ROWS})."),
-    click.option(
-        "--shard-dir",
-        metavar="DIR|URI",
-        help="Folder or s3://bucket/prefix that this machine and all workers reach, for the files of the shards; "
-        "default: the cache folder.",
-    ),
-)
-
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object as the last line.")
 
 
 def explicit_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a command that the user set, as name → value; `no_reuse: True` becomes `reuse: False`.
-
-    `options` are all options of the command, as click passes them. One that the user did not set is None, or if its
-    name begins with `no_`, False.
-    """
-    explicit = {name: value for name, value in options.items() if value is not None and not name.startswith("no_")}
-    denied = {name.removeprefix("no_"): False for name, value in options.items() if name.startswith("no_") and value}
-    return explicit | denied
+    """Return the options of a command that the user set, as name → value, from all that click passes to it."""
+    return {name: value for name, value in options.items() if value is not None}

@@ -34,8 +34,8 @@ from lightmeter.journal.queries.items import count_by_reason, count_by_status
 from lightmeter.journal.queries.send_order import StratumCount, count_affordable
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, copy_thumbnails
-from lightmeter.option_arguments import PlanOptions
-from lightmeter.options import REQUEST_OPTIONS, SAMPLE_OPTIONS, Options, parse_options
+from lightmeter.option_arguments import RunArguments
+from lightmeter.options import REQUEST_OPTIONS, Options, options_of, parse_options
 from lightmeter.planning.affordable_rows import (
     RowRange,
     affordability_sentence,
@@ -268,14 +268,14 @@ class Plan:
             check_column("by", column, json.loads(get_meta(db)["extra_types"]))
         return cost_by_column(self.folder, column, self.least_charged_milli, self.retry_per_image_milli)
 
-    def with_options(self, **changes: Unpack[PlanOptions]) -> Plan:
+    def with_options(self, **changes: Unpack[RunArguments]) -> Plan:
         """Return a plan of the same rows with other options.
 
         The rows are priced again, but not read or checked again. If one of `changes` affects the content or the cost
         of answers, the rows are also copied, which takes some seconds for a million rows.
 
         Args:
-            changes: The options to change: see `lightmeter.option_arguments.PlanOptions`.
+            changes: The options to change: see `lightmeter.option_arguments.RunArguments`.
 
         Raises:
             SettingsError: an option is wrong (the message names it), or the service lacks a back end.
@@ -284,7 +284,7 @@ class Plan:
         options = parse_options(**{**self.options.model_dump(), **changes})
         check_rows_stay_valid(self.options, options, is_screened=self.screen is not None)
         settings = read_settings()
-        relevant = (*REQUEST_OPTIONS, *SAMPLE_OPTIONS, "base_url", "reuse", "prices")  # stored with the rows
+        relevant = (*REQUEST_OPTIONS, *options_of("sample"), "base_url", "reuse", "prices")  # stored with the rows
         if all(getattr(self.options, name) == getattr(options, name) for name in relevant):
             needed = consent_needed(options, settings, self.service)
             return replace(self, options=options, needs_consent=needed)

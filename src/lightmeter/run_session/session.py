@@ -25,15 +25,7 @@ from lightmeter.journal.thumbnails import THUMBNAILS_NAME, add_thumbnails
 from lightmeter.manifest.readers import ManifestSource, digest_of
 from lightmeter.money.key_budget import KeyBudget, open_key_budget
 from lightmeter.money.stale_journal import JournalCheck, track_watermark
-from lightmeter.option_arguments import TableFormat
-from lightmeter.options import (
-    READ_OPTIONS,
-    REQUEST_OPTIONS,
-    SAMPLE_OPTIONS,
-    SCREEN_OPTIONS,
-    VIDEO_OPTIONS,
-    Options,
-)
+from lightmeter.options import RESUME_OPTIONS, Options, TableFormat
 from lightmeter.planning.checks.check_cache import remove_check_cache
 from lightmeter.planning.plan import Plan
 from lightmeter.prechecks.robots_rules import RobotsMode
@@ -205,8 +197,7 @@ def changed_options(
     for name in ("prices", "skip"):
         if not getattr(new_options, name):  # the run keeps those that it was planned with
             changed.pop(name, None)
-    planned = (*REQUEST_OPTIONS, *READ_OPTIONS, *VIDEO_OPTIONS, *SCREEN_OPTIONS, *SAMPLE_OPTIONS, "prices", "skip")
-    fixed = [name.replace("_", "-") for name in changed if name in planned]
+    fixed = [name.replace("_", "-") for name in changed if name not in RESUME_OPTIONS]
     if fixed:
         raise SettingsError(
             f"{out} holds a run of this manifest with other options: {', '.join(fixed)}.",
@@ -305,7 +296,7 @@ async def open_session(
     Args:
         out: The folder of the run.
         settings: The user's settings.
-        options: New options of the run; only the options in `ResumeOptions` may differ from the run's. None means no
+        options: New options of the run; only the options in `RESUME_OPTIONS` may differ from the run's. None means no
             change.
         clock: The machine's clock; None means the real one.
         accept_journal: Whether to continue even if the journal is an old state of the run or a copy. The run then gets

@@ -11,14 +11,13 @@ import shutil
 import time
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import ExitStack, aclosing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from secrets import token_hex
 from typing import Any, Final, TypeVar
 
 from lightmeter.errors import UsageError
 from lightmeter.manifest.readers import ManifestReader, ManifestSource, location_of
-from lightmeter.option_arguments import DEFAULT_SHARD_ROWS, Executor, ScaleOutOptions
-from lightmeter.options import Options
+from lightmeter.options import Options, ScaleOutOptions, validated
 from lightmeter.planning.checks.check_cache import MAX_AGE_S, check_cache_path, open_check_cache
 from lightmeter.planning.checks.checked_rows import checker_arguments
 from lightmeter.planning.progress import Progress
@@ -31,40 +30,22 @@ from lightmeter.settings import Settings
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class ScaleOut:
-    """How work on the rows of a manifest is distributed.
-
-    Attributes:
-        executor: "local" (this process alone), "dask", "ray" or a `distributed.Client`.
-        shard_rows: Most rows in a shard, which is the range of rows that a worker gets at once.
-        shard_dir: Folder or URI for the files of the shards, which all workers can reach; None means the cache folder.
-
-    Raises:
-        UsageError: `shard_rows` is less than 1.
-    """
-
-    executor: Executor | object = "local"
-    shard_rows: int = DEFAULT_SHARD_ROWS
-    shard_dir: Any = None
-
-    def __post_init__(self) -> None:
-        if self.shard_rows < 1:
-            raise UsageError("shard_rows: a shard needs 1 row or more.")
-
-
-LOCAL: Final = ScaleOut()
+LOCAL: Final = ScaleOutOptions()
 """Setting with which all work is done in this process."""
 
 
-def split_scale_out(arguments: Mapping[str, Any]) -> tuple[ScaleOut, dict[str, Any]]:
-    """Split the arguments of `check` or `plan`; return how work is distributed, and the remaining arguments."""
-    given = {name: arguments[name] for name in ScaleOutOptions.__annotations__ if name in arguments}
-    return ScaleOut(**given), {name: value for name, value in arguments.items() if name not in given}
+def split_scale_out(arguments: Mapping[str, Any]) -> tuple[ScaleOutOptions, dict[str, Any]]:
+    """Split the arguments of `check` or `plan`; return how work is distributed, and the remaining arguments.
+
+    Raises:
+        SettingsError: a shard would have no rows.
+    """
+    given = {name: arguments[name] for name in ScaleOutOptions.model_fields if name in arguments}
+    return validated(ScaleOutOptions, given), {name: value for name, value in arguments.items() if name not in given}
 
 
 async def stream_shard_checks(
-    source: ManifestSource, options: Options, settings: Settings, scale_out: ScaleOut
+    source: ManifestSource, options: Options, settings: Settings, scale_out: ScaleOutOptions
 ) -> AsyncGenerator[Progress | ShardResults]:
     """Check the rows of a manifest on the workers of a cluster: yield progress, and at the end the results.
 
@@ -121,7 +102,7 @@ async def _next(steps: Generator[T]) -> T | None:
 
 
 def _run_shards(
-    source: ManifestSource, options: Options, settings: Settings, scale_out: ScaleOut
+    source: ManifestSource, options: Options, settings: Settings, scale_out: ScaleOutOptions
 ) -> Generator[int | ShardResults]:
     """Let workers check the rows; yield the number of rows checked so far about once a second, and finally the results.
 
@@ -152,7 +133,7 @@ def _split(
     source: ManifestSource,
     options: Options,
     settings: Settings,
-    scale_out: ScaleOut,
+    scale_out: ScaleOutOptions,
     folder: ShardFolder,
     executor: ShardExecutor,
 ) -> Sequence[CheckShard]:
@@ -174,7 +155,9 @@ def _worker_arguments(checker: CheckerArguments, workers: int) -> CheckerArgumen
     return {**checker, "limits": replace(limits, max_checks_per_host=per_host, max_decoders=1)}
 
 
-def _shard_folder(source: ManifestSource, options: Options, settings: Settings, scale_out: ScaleOut) -> ShardFolder:
+def _shard_folder(
+    source: ManifestSource, options: Options, settings: Settings, scale_out: ScaleOutOptions
+) -> ShardFolder:
     """Return the folder for the shard files of this check.
 
     With the option `reuse`, the folder is the same for all checks of a manifest with the same options, so that finished
@@ -185,7 +168,7 @@ def _shard_folder(source: ManifestSource, options: Options, settings: Settings, 
     return shard_base(settings, scale_out).below(name if options.reuse else f"{name}-{token_hex(4)}")
 
 
-def shard_base(settings: Settings, scale_out: ScaleOut) -> ShardFolder:
+def shard_base(settings: Settings, scale_out: ScaleOutOptions) -> ShardFolder:
     """Return the folder in which each check or screen of a manifest has a subfolder for its shard files.
 
     It is `scale_out.shard_dir`. If that is None, it is a cache folder; there, subfolders older than `MAX_AGE_S` are

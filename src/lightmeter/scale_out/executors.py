@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import SettingsError, WorkersLost
 from lightmeter.extras import import_extra
-from lightmeter.option_arguments import Executor
+from lightmeter.options import Executor
 
 S = TypeVar("S")
 R = TypeVar("R")

@@ -9,15 +9,7 @@ from typing import Any
 import click
 
 from lightmeter.api.check import CheckReport, stream_check_report
-from lightmeter.cli.options import (
-    duplicates_option,
-    executor_options,
-    explicit_options,
-    json_option,
-    manifest_options,
-    skip_option,
-    video_options,
-)
+from lightmeter.cli.options import check_options, executor_options, explicit_options, json_option
 from lightmeter.cli.print_results import print_json, show_check
 from lightmeter.cli.progress import run_with_progress
 from lightmeter.errors import SettingsError
@@ -29,11 +21,7 @@ from lightmeter.scale_out.check_manifest import split_scale_out
 @click.command("check")
 @click.argument("manifest")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for the tables and the report page.")
-@manifest_options
-@video_options
-@skip_option
-@duplicates_option
-@click.option("--no-reuse", is_flag=True, help="Check all rows, also those that were checked within three days.")
+@check_options
 @executor_options
 @json_option
 def check_command(manifest: str, out: Path | None, as_json: bool, **options: Any) -> int:

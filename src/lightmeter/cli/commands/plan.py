@@ -9,13 +9,11 @@ import click
 
 from lightmeter.api.runs import stream_screened_plan
 from lightmeter.cli.options import (
-    analysis_options,
-    execution_options,
     executor_options,
     explicit_options,
     json_option,
-    manifest_options,
     price_limit_options,
+    run_options,
 )
 from lightmeter.cli.price_comparison import CheckedPlan, PriceCheck
 from lightmeter.cli.print_results import print_json, show_plan
@@ -32,10 +30,7 @@ _TABLE_FORMATS: Final = ("parquet", "delta", "iceberg")
 
 @click.command("plan")
 @click.argument("manifest")
-@manifest_options
-@analysis_options
-@execution_options
-@click.option("--budget", metavar="CREDITS", type=int, help="Hard cap of a run of this plan.")
+@run_options
 @click.option(
     "--save",
     type=click.Path(path_type=Path),

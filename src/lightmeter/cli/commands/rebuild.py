@@ -10,7 +10,7 @@ from lightmeter.api.run_result import must_have_tables
 from lightmeter.cli.options import executor_option
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.export.export_tables import export_tables
-from lightmeter.option_arguments import TABLE_FORMATS, Executor, TableFormat
+from lightmeter.options import TABLE_FORMATS, Executor, TableFormat
 from lightmeter.scale_out.executors import open_executor
 from lightmeter.tables.compaction import compact
 from lightmeter.tables.dataset import Dataset

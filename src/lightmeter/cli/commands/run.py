@@ -18,12 +18,11 @@ from lightmeter.api.runs import stream_resume, stream_run, stream_screened_plan
 from lightmeter.api.streaming_run import check_streamable, stream_manifest
 from lightmeter.cli.options import (
     accept_journal_option,
-    analysis_options,
-    execution_options,
     explicit_options,
     json_option,
-    manifest_options,
     price_limit_options,
+    resume_options,
+    run_options,
     table_format_option,
 )
 from lightmeter.cli.price_comparison import PriceCheck
@@ -57,13 +56,10 @@ _NEXT: Final = (
 @click.argument("manifest", required=False)
 @click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="Follow this plan file exactly.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The output folder.")
-@manifest_options
-@analysis_options
-@click.option("--budget", metavar="CREDITS", type=int, help="Hard cap: the run never spends more.")
+@run_options
 @click.option("--stream", is_flag=True, help="Spend while the manifest is being read. Needs --budget.")
 @click.option("--yes", is_flag=True, help="Do not ask before spending.")
 @price_limit_options
-@execution_options
 @table_format_option
 @accept_journal_option
 @json_option
@@ -317,8 +313,7 @@ def report_outcome(run: Run, *, as_json: bool) -> int:
 
 @click.command("resume")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--budget", metavar="CREDITS", type=int, help="New hard cap of the whole run.")
-@click.option("--base-url", metavar="URL", help="New URL of the same service.")
+@resume_options
 @click.option(
     "--pay-again",
     metavar="CREDITS",
@@ -326,8 +321,6 @@ def report_outcome(run: Run, *, as_json: bool) -> int:
     help="Maximum credits for sending requests in doubt again, which may charge them twice (0).",
 )
 @accept_journal_option
-@execution_options
-@table_format_option
 @json_option
 def resume_command(folder: Path, as_json: bool, **options: Any) -> int:
     """Continue the run in DIR after a stop, a crash or a raised budget.

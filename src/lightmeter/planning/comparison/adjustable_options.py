@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lightmeter.errors import UsageError
-from lightmeter.options import READ_OPTIONS, SCREEN_OPTIONS, SCREENED_WITH, VIDEO_OPTIONS, Options
+from lightmeter.options import SCREEN_OPTIONS, SCREENED_WITH, Options, options_of
 
 _PLAN_AGAIN = "Plan the manifest again."
 
@@ -27,11 +27,11 @@ def check_rows_stay_valid(before: Options, after: Options, *, is_screened: bool)
     def differ(*names: str) -> bool:
         return any(getattr(before, name) != getattr(after, name) for name in names)
 
-    if differ(*READ_OPTIONS):
+    if differ(*options_of("read")):
         raise UsageError("The rows of this plan were read with other columns or quotes.", hint=_PLAN_AGAIN)
     if differ(*SCREEN_OPTIONS, *(SCREENED_WITH if is_screened else ())):
         raise UsageError("These options change which rows a screen passes.", hint=_PLAN_AGAIN)
-    if differ(*VIDEO_OPTIONS, *(("capture_interval", "max_frames") if after.video == "frames" else ())):
+    if differ(*options_of("frames"), *(("capture_interval", "max_frames") if after.video == "frames" else ())):
         raise UsageError("Other frames of the videos would be sent.", hint=_PLAN_AGAIN)
     if after.precheck and not before.precheck:
         raise UsageError("This plan was made without pre-checks.", hint="Plan the manifest again, with pre-checks.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import assert_never
 
-from lightmeter.option_arguments import TableFormat
+from lightmeter.options import TableFormat
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.remote.delta import check_delta_place, import_deltalake, write_delta
 from lightmeter.tables.remote.iceberg import import_pyiceberg, write_iceberg

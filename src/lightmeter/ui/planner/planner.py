@@ -19,7 +19,7 @@ from lightmeter.embedded_service import is_embedded
 from lightmeter.errors import UsageError
 from lightmeter.journal.header import read_run_header
 from lightmeter.manifest.readers import ManifestSource
-from lightmeter.option_arguments import PlanOptions
+from lightmeter.option_arguments import RunArguments
 from lightmeter.options import Options, parse_options
 from lightmeter.planning.plan import Plan
 from lightmeter.planning.price_sources import rates_for
@@ -102,7 +102,7 @@ class PlannerView(ViewModel):
         *,
         out: Path | str,
         may_spend: bool = True,
-        **options: Unpack[PlanOptions],
+        **options: Unpack[RunArguments],
     ) -> None:
         """Create a planner. This does not read the manifest and spends nothing.
 

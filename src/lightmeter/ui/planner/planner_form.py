@@ -9,8 +9,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict
 
 from lightmeter.errors import UsageError
-from lightmeter.option_arguments import DuplicateRule
-from lightmeter.options import DESCRIPTIONS, REQUEST_OPTIONS, Options, parse_options
+from lightmeter.options import DESCRIPTIONS, REQUEST_OPTIONS, DuplicateRule, Options, parse_options
 from lightmeter.pricing.rates import RateTable
 from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES, ROLES
 
@@ -106,7 +105,7 @@ def needs_new_answers(planned: Options, wanted: Options) -> bool:
 
 
 class FormValues(BaseModel):
-    """The values of the planner's form, as the page sends them. `PlanOptions` describes the fields.
+    """The values of the planner's form, as the page sends them. `lightmeter.options.Options` describes the fields.
 
     Attributes:
         features: The checked features.

@@ -22,7 +22,7 @@ from lightmeter.journal.queries.what_if import (
 from lightmeter.journal.store import open_read_only
 from lightmeter.media.hash_index import HashIndex
 from lightmeter.media.media_info import MediaKind
-from lightmeter.option_arguments import DuplicateRule
+from lightmeter.options import DuplicateRule
 from lightmeter.planning.checks.near_duplicates import RADIUS
 from lightmeter.planning.plan import Plan
 from lightmeter.pricing.estimate import FrameRange, frame_range

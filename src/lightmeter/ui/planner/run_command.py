@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from lightmeter.options import NEEDED_OPTIONS, Options
+from lightmeter.options import Options
 
 _ONLY_FILES: Final = ("ask", "prices")
 """Options that the command line reads from a file. `Options` has the content of the file, but not its path."""
@@ -24,11 +24,7 @@ def run_command_line(manifest: str, out: Path, options: Options) -> str | None:
         out: The output folder of the run.
         options: The options of the run.
     """
-    defaults = Options()
-    changed = {name: value for name, value in options if value != getattr(defaults, name)}
-    for name, needed, _ in NEEDED_OPTIONS:  # the command refuses options that have no effect
-        if needed not in changed:
-            changed.pop(name, None)
+    changed = options.effective()
     if any(name in changed for name in _ONLY_FILES):
         return None
     words = [word for name, value in changed.items() for word in _option_words(name, value)]
