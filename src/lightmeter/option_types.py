@@ -46,24 +46,23 @@ _WIDTH: Final = 120
 
 def arguments_module() -> str:
     """Return the source of `lightmeter.option_arguments`."""
-    check, scale_out = (
-        {**CheckOptions.model_fields, "reuse": Options.model_fields["reuse"]},
-        ScaleOutOptions.model_fields,
-    )
-    resume = {name: Options.model_fields[name] for name in RESUME_OPTIONS}
+    every, scale_out = Options.model_fields, ScaleOutOptions.model_fields
+    check = {**CheckOptions.model_fields, "reuse": every["reuse"], **scale_out}
+    resume = {name: every[name] for name in RESUME_OPTIONS}
+    run = {name: field for name, field in every.items() if name not in resume}
     classes = (
-        _typed_dict("CheckArguments", "check", {**check, **scale_out}),
-        _typed_dict("RunArguments", "run", Options.model_fields),
-        _typed_dict("PlanArguments", "plan", {**Options.model_fields, **scale_out}),
-        _typed_dict("ResumeArguments", "resume", resume),
+        _typed_dict("CheckArguments", "TypedDict", "Keyword arguments of `lightmeter.check`.", check),
+        _typed_dict("ResumeArguments", "TypedDict", "Keyword arguments of `lightmeter.resume`.", resume),
+        _typed_dict("RunArguments", "ResumeArguments", "Keyword arguments of `lightmeter.run`.", run),
+        _typed_dict("PlanArguments", "RunArguments", "Keyword arguments of `lightmeter.plan`.", scale_out),
     )
     return "\n\n".join((_HEAD, *classes))
 
 
-def _typed_dict(name: str, function: str, fields: Mapping[str, FieldInfo]) -> str:
+def _typed_dict(name: str, base: str, doc: str, fields: Mapping[str, FieldInfo]) -> str:
     lines = [
-        f"class {name}(TypedDict, total=False):",
-        f'    """Keyword arguments of `lightmeter.{function}`.',
+        f"class {name}({base}, total=False):",
+        f'    """{doc}',
         "",
         '    An option for names takes a sequence, or a text with commas, such as "tags,nsfw"; None means none.',
         "",
