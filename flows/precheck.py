@@ -61,7 +61,7 @@ async def check_rows(manifest: str, out: str, options: dict[str, Any]) -> dict[s
         out: The output folder.
         options: Fields of `lightmeter.option_arguments.CheckArguments`.
     """
-    report = await lm.check(manifest, out, **options)
+    report = await lm.aio.check(manifest, out, **options)
     get_run_logger().info("%s", report)
     return report.to_dict()
 

@@ -180,10 +180,10 @@ def try_out(tmp_path, charges_at_once):
         hostile = script if isinstance(script, Hostile) else Hostile(script)
         urls = [f"http://pictures.example/{number}.jpg" for number in range(rows)]
         async with listening(hostile) as base_url:
-            plan = await lm.plan(
+            plan = await lm.aio.plan(
                 urls,
                 **{"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": base_url, **options},
             )
-            return await lm.run(plan, tmp_path / "out"), hostile
+            return await lm.aio.run(plan, tmp_path / "out"), hostile
 
     return run

@@ -25,8 +25,8 @@ def make_run(folder: Path) -> None:
     """Analyze the sample data with the embedded service."""
     os.environ["LIGHTMETER_CACHE_DIR"] = str(folder / "cache")
     features = ["tags", "colors", "nsfw", "faces", "texts", "brands", "descriptions"]
-    plan = lm.sync(lm.plan("data/manifest.csv", features=features, budget=100))
-    lm.sync(lm.run(plan, folder / "out"))
+    plan = lm.plan("data/manifest.csv", features=features, budget=100)
+    lm.run(plan, folder / "out")
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import ast
 import importlib
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -58,12 +57,6 @@ def _forget_syntax_trees():
 def functions(nodes: list[ast.AST]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     """Yield the functions and methods among the nodes of a file."""
     return (node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-
-
-def test_no_two_classes_have_one_name():
-    """A class name means one thing in the whole package."""
-    names = Counter(node.name for path in SOURCES for node in source_nodes(path) if isinstance(node, ast.ClassDef))
-    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_every_test_says_its_rule():

@@ -4,9 +4,11 @@
 
     import lightmeter as lm
 
-    plan = await lm.plan("data/manifest.csv", features=["tags", "colors", "nsfw"], budget=500)
-    run = await lm.run(plan, out="out/")
+    plan = lm.plan("data/manifest.csv", features=["tags", "colors", "nsfw"], budget=500)
+    run = lm.run(plan, out="out/")
     run.tags
+
+`lightmeter.aio` has the same functions as coroutines.
 
 Names are imported when they are first used: `import lightmeter` itself loads no decoder, model, widget, database or
 Prefect.
@@ -20,16 +22,15 @@ from lightmeter import errors
 from lightmeter.errors import LightmeterError
 
 if TYPE_CHECKING:  # the same names as in _MODULES, for editors and type checkers
-    from lightmeter.api.check import CheckReport, check
+    from lightmeter import aio
+    from lightmeter.api.check import CheckReport
     from lightmeter.api.run_result import Run
-    from lightmeter.api.runs import open, plan, resume, run  # noqa: A004 (the public name is lightmeter.open)
-    from lightmeter.api.watch import watch
+    from lightmeter.api.runs import open  # noqa: A004 (the public name is lightmeter.open)
     from lightmeter.ask.question import Ask
-    from lightmeter.background_loop import sync
-    from lightmeter.client.client import Client
-    from lightmeter.html_report.page import report
+    from lightmeter.client.sync_client import Client
     from lightmeter.planning.build import load_plan
     from lightmeter.planning.plan import Plan
+    from lightmeter.sync_api import check, plan, report, resume, run, watch
     from lightmeter.widgets.budget_planner import BudgetPlanner
     from lightmeter.widgets.explorer import Explorer
     from lightmeter.widgets.review import Review
@@ -46,6 +47,7 @@ __all__ = [
     "Plan",
     "Review",
     "Run",
+    "aio",
     "check",
     "errors",
     "load_plan",
@@ -54,7 +56,6 @@ __all__ = [
     "report",
     "resume",
     "run",
-    "sync",
     "watch",
 ]
 
@@ -62,24 +63,23 @@ _MODULES = {
     "Ask": "lightmeter.ask.question",
     "BudgetPlanner": "lightmeter.widgets.budget_planner",
     "CheckReport": "lightmeter.api.check",
-    "Client": "lightmeter.client.client",
+    "Client": "lightmeter.client.sync_client",
     "Explorer": "lightmeter.widgets.explorer",
     "Plan": "lightmeter.planning.plan",
     "Review": "lightmeter.widgets.review",
     "Run": "lightmeter.api.run_result",
-    "check": "lightmeter.api.check",
+    "check": "lightmeter.sync_api",
     "load_plan": "lightmeter.planning.build",
     "open": "lightmeter.api.runs",
-    "plan": "lightmeter.api.runs",
-    "report": "lightmeter.html_report.page",
-    "resume": "lightmeter.api.runs",
-    "run": "lightmeter.api.runs",
-    "sync": "lightmeter.background_loop",
-    "watch": "lightmeter.api.watch",
+    "plan": "lightmeter.sync_api",
+    "report": "lightmeter.sync_api",
+    "resume": "lightmeter.sync_api",
+    "run": "lightmeter.sync_api",
+    "watch": "lightmeter.sync_api",
 }
 
 
-_EXTRAS = {"BudgetPlanner": "notebook", "Explorer": "notebook", "Review": "notebook", "report": "report"}
+_EXTRAS = {"BudgetPlanner": "notebook", "Explorer": "notebook", "Review": "notebook"}
 """Names whose modules need an optional dependency, and the extra that installs it."""
 
 
@@ -97,6 +97,8 @@ if not TYPE_CHECKING:  # a type checker would take it to mean that the module ha
         module = _MODULES.get(name)
         if name == "__version__":
             value = import_module("importlib.metadata").version("lightmeter")
+        elif name == "aio":
+            value = import_module("lightmeter.aio")
         elif module is not None:
             value = getattr(_import(module, name), name)
         else:

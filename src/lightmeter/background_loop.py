@@ -17,7 +17,7 @@ from lightmeter.errors import UsageError
 
 T = TypeVar("T")
 
-_AWAIT_HINT: Final = "Use `await` in a coroutine: `await lm.run(plan)`, not `lm.sync(lm.run(plan))`."
+_AWAIT_HINT: Final = "In a coroutine, use `await lightmeter.aio.…`."
 
 
 class BackgroundLoop:
@@ -50,7 +50,7 @@ class BackgroundLoop:
         """
         if threading.current_thread() is self._thread:
             coroutine.close()
-            raise UsageError("`sync` was called in a coroutine that it runs, and would block it.", hint=_AWAIT_HINT)
+            raise UsageError("A coroutine called a function that waits for its own event loop.", hint=_AWAIT_HINT)
         ended = threading.Event()
 
         async def await_end() -> T:
@@ -103,19 +103,3 @@ class SharedLoop:
             if self._background is None:
                 self._background = BackgroundLoop(self._name)
             return self._background
-
-
-_sync_loop: Final = SharedLoop("lightmeter-background-loop")
-
-
-def sync(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine from synchronous code and return its result, even in a thread whose event loop is running.
-
-    Raises:
-        UsageError: it was called by a coroutine that `sync` runs; use `await` there.
-
-    Example:
-        >>> import lightmeter as lm
-        >>> plan = lm.sync(lm.plan("data/manifest.csv"))  # doctest: +SKIP
-    """
-    return _sync_loop.get().run(coroutine)

@@ -63,7 +63,7 @@ async def begun(slow, base_url, out):
     """Start a run, and return its generator with four requests in flight."""
     urls = [f"http://pictures.example/{number}.jpg" for number in range(ROWS)]
     options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": base_url}
-    steps = stream_run(await lm.plan(urls, max_concurrency=4, **options), out)
+    steps = stream_run(await lm.aio.plan(urls, max_concurrency=4, **options), out)
     async for _ in steps:
         if slow.all_here.is_set():
             return steps

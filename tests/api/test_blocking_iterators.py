@@ -26,11 +26,11 @@ def rows():
 try:
     match sys.argv[1]:
         case "sync":
-            lm.sync(lm.plan(rows(), **options))
+            lm.plan(rows(), **options)
         case "asyncio":
-            asyncio.run(lm.plan(rows(), **options))
+            asyncio.run(lm.aio.plan(rows(), **options))
         case "copied":
-            lm.sync(lm.run(rows(), sys.argv[2], stream=True, budget=1, **options))
+            lm.run(rows(), sys.argv[2], stream=True, budget=1, **options)
 except KeyboardInterrupt:
     print("stopped", flush=True)
 """
@@ -60,7 +60,7 @@ def rows():
     Path("blocked").touch()
     threading.Event().wait()
 
-await lm.plan(rows(), features=["colors"], precheck=False)
+await lm.aio.plan(rows(), features=["colors"], precheck=False)
 """
 
 

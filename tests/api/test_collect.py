@@ -40,7 +40,7 @@ async def interrupted(tmp_path, charges_at_once):
     urls = [f"http://pictures.example/{number}.jpg" for number in range(ROWS)]
     async with listening(service) as base_url:
         options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "batch_size": 1}
-        plan = await lm.plan(urls, **options, max_concurrency=1, base_url=base_url)
+        plan = await lm.aio.plan(urls, **options, max_concurrency=1, base_url=base_url)
         async for _ in stream_run(plan, out, stop=stop):
             if len(service.jobs) >= WAITING:
                 stop.set()

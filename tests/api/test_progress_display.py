@@ -18,8 +18,8 @@ from tests.conftest import DATA
 
 SCRIPT = """
 import lightmeter as lm
-plan = lm.sync(lm.plan({manifest!r}, features=["colors"], budget=50))
-lm.sync(lm.run(plan, {out!r}))
+plan = lm.plan({manifest!r}, features=["colors"], budget=50)
+lm.run(plan, {out!r})
 """
 
 
@@ -123,7 +123,7 @@ def test_results_have_short_texts(run):
 
 async def test_watch_yields_progress_and_the_run(run, tmp_path):
     """`lm.watch` yields progress and, last, the run."""
-    plan = await lm.plan(DATA / "media" / "coffee.jpg", features=["colors"], budget=50)
-    steps = [step async for step in lm.watch(plan, tmp_path / "out")]
+    plan = await lm.aio.plan(DATA / "media" / "coffee.jpg", features=["colors"], budget=50)
+    steps = [step async for step in lm.aio.watch(plan, tmp_path / "out")]
     assert all(isinstance(step, Progress) for step in steps[:-1])
     assert steps[-1].summary().counts["ok"] == 1

@@ -177,8 +177,8 @@ def test_what_is_no_folder_is_an_error(tmp_path, monkeypatch, out):
     monkeypatch.chdir(tmp_path)
     for call in (
         lambda: lm.open(out),
-        lambda: lm.sync(lm.resume(out)),
-        lambda: lm.sync(lm.run(["https://example.com/a.jpg"], out, stream=True, budget=1)),
+        lambda: lm.resume(out),
+        lambda: lm.run(["https://example.com/a.jpg"], out, stream=True, budget=1),
     ):
         with pytest.raises(UsageError, match="is no output folder"):
             call()

@@ -9,7 +9,7 @@ from lightmeter.statistics.share_estimates import Share, Shares
 
 async def test_a_check_prints_the_reason_of_rows_that_are_not_sent(tmp_path):
     """A row without a finding, such as a bad row, has its reason in the text."""
-    report = await lm.check(["not a url.jpg"])
+    report = await lm.aio.check(["not a url.jpg"])
     (reason,) = report.reasons
     assert str(report).startswith("1 row read" if report.manifest == "" else f"{report.manifest}: 1 row read")
     assert reason.reason in str(report)

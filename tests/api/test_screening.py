@@ -70,12 +70,12 @@ async def test_only_matching_and_sampled_rows_are_paid_for(served, tmp_path):
     """The others and their duplicates are skipped; a row that nobody could decode is paid for."""
     async with served() as (hostile, urls):
         urls.append(next(url for url in urls if "dark03" in url))
-        plan = await lm.plan(urls, **PAID, screen_audit=0.25)
+        plan = await lm.aio.plan(urls, **PAID, screen_audit=0.25)
         assert hostile.charged == []
         assert (plan.screen.passed, plan.screen.rejected, plan.screen.audited, plan.screen.undecided) == (4, 12, 3, 1)
         assert (plan.counts["pending"], plan.saved_by_screen.high) == (8, 9)
         assert "4 of 17 rows match" in str(plan)
-        run = await lm.run(plan, tmp_path / "out")
+        run = await lm.aio.run(plan, tmp_path / "out")
     paid = names(hostile.charged)
     assert len(paid) == 8
     assert {"broken.jpg", *(f"bright{number}.jpg" for number in range(4))} <= set(paid)
@@ -89,8 +89,8 @@ async def test_only_matching_and_sampled_rows_are_paid_for(served, tmp_path):
 async def test_what_the_screen_missed_is_estimated(served, tmp_path):
     """The sample's positive answers give a share with an interval, in Python, statement, summary and page."""
     async with served() as (_, urls):
-        plan = await lm.plan(urls, **PAID, screen_audit=0.25, screen_positive="tags.name = 'thing'")
-        run = await lm.run(plan, tmp_path / "out")
+        plan = await lm.aio.plan(urls, **PAID, screen_audit=0.25, screen_positive="tags.name = 'thing'")
+        run = await lm.aio.run(plan, tmp_path / "out")
     estimate = run.summary().screen
     assert (estimate.answered, estimate.positives, estimate.share) == (3, 3, estimate_share(3, 3, 12))
     assert estimate.rows.low == pytest.approx(12 * estimate.share.low)
@@ -114,14 +114,14 @@ async def test_a_saved_plan_is_not_screened_again(served, tmp_path):
     """A plan file holds the decisions, so that a run of it pays for the same rows."""
     async with served() as (hostile, urls):
         (tmp_path / "m.csv").write_text("\n".join(["url", *urls]))
-        plan = await lm.plan(tmp_path / "m.csv", **PAID)
+        plan = await lm.aio.plan(tmp_path / "m.csv", **PAID)
         loaded = load_plan(plan.save(tmp_path / "plan.json"))
         assert (loaded.screen, loaded.counts, loaded.saved_by_screen) == (
             plan.screen,
             plan.counts,
             plan.saved_by_screen,
         )
-        run = await lm.run(loaded, tmp_path / "out")
+        run = await lm.aio.run(loaded, tmp_path / "out")
         assert len(hostile.charged) == 6
         assert run.summary().screen.outcome == plan.screen
         with pytest.raises(UsageError, match="which rows a screen passes"):
@@ -134,14 +134,14 @@ async def test_a_screen_is_kept_between_plans_and_for_the_run(served, tmp_path):
     (tmp_path / "m.csv").write_text("\n".join(["path", *map(str, sorted(folder.glob("*.jpg")))]))
     options = {**PAID, "precheck": True, "features": ["colors"], "backends": ["palette"]}
     async with served():
-        first = await lm.plan(tmp_path / "m.csv", **options)
+        first = await lm.aio.plan(tmp_path / "m.csv", **options)
         (screen_folder,) = (tmp_path / "cache" / "screens").iterdir()
         requests = lm.open(screen_folder).summary().requests
-        second = await lm.plan(tmp_path / "m.csv", **{**options, "screen_rule": "colors.red < 128"})
+        second = await lm.aio.plan(tmp_path / "m.csv", **{**options, "screen_rule": "colors.red < 128"})
         assert (first.screen.passed, second.screen.passed) == (4, 12)
         assert lm.open(screen_folder).summary().requests == requests == 16
         (folder / "bright0.jpg").write_bytes(picture(90, bright=False))
-        third = await lm.plan(tmp_path / "m.csv", **options)
+        third = await lm.aio.plan(tmp_path / "m.csv", **options)
         assert third.screen.passed == 3
         assert lm.open(screen_folder).summary().requests == 1
 
@@ -150,16 +150,16 @@ async def test_rows_that_an_earlier_run_paid_for_keep_their_answers(served, tmp_
     """If the manifest and the rule change, an answered row that the screen now rejects is not lost."""
     async with served() as (hostile, urls):
         bright = [url for url in urls if "bright" in url]
-        await lm.run(await lm.plan(bright, **PAID), tmp_path / "out")
+        await lm.aio.run(await lm.aio.plan(bright, **PAID), tmp_path / "out")
         options = {**PAID, "screen_rule": "colors.red < 128", "screen_audit": 0}
-        run = await lm.run(await lm.plan(urls, **options), tmp_path / "out")
+        run = await lm.aio.run(await lm.aio.plan(urls, **options), tmp_path / "out")
     assert len(hostile.charged) == 4 + 12 + 1
     assert run.summary().counts["ok"] == len(urls)
 
 
 async def test_a_plan_that_was_not_screened_cannot_be_run(tmp_path, folder):
     """A run never pays for rows that the screen has not seen."""
-    plan = await lm.plan(folder, features=["colors"])
+    plan = await lm.aio.plan(folder, features=["colors"])
     with pytest.raises(UsageError, match="which rows a screen passes"):
         plan.with_options(screen="palette", screen_rule=RULE)
 

@@ -59,7 +59,7 @@ def test_type_checkers_and_python_find_the_same_names():
     source = Path(lightmeter.__file__).read_text(encoding="utf-8")
     imports = re.findall(r"^    from ([\w.]+) import ([\w, ]+)", source, re.MULTILINE)
     typed = {name.strip(): module for module, names in imports for name in names.split(",")}
-    assert typed == lightmeter._MODULES
+    assert typed == {**lightmeter._MODULES, "aio": "lightmeter"}
     assert {*typed, "LightmeterError", "errors"} == set(lightmeter.__all__)
     assert all(hasattr(import_module(module), name) for name, module in typed.items())
 

@@ -26,7 +26,7 @@ def asking(tmp_path):
         service = describer if isinstance(describer, Describer) else Describer(describer)
         usual = {"features": ["descriptions"], "backends": ["gemini"], "precheck": False, "ask": QUESTION}
         async with serving(service) as base_url:
-            plan = await lm.plan(urls, **{**usual, "base_url": base_url, **options})
-            return await lm.run(plan, tmp_path / out), service, plan
+            plan = await lm.aio.plan(urls, **{**usual, "base_url": base_url, **options})
+            return await lm.aio.run(plan, tmp_path / out), service, plan
 
     return ask

@@ -78,7 +78,7 @@ async def test_kill_between_a_repeated_question_and_its_answer(start, tmp_path, 
         out = await killed(start, service, base_url, tmp_path, *trust)
         posts, service.stuck = len(service.second), False
         for _ in range(2):  # the second time there is nothing left to do
-            summary = (await lm.resume(out)).summary()
+            summary = (await lm.aio.resume(out)).summary()
             assert len(service.second) == posts + again
             assert (summary.counts["ok"], summary.paid + summary.held) == (ROWS, service.charged)
         assert service.charged == 2 * ROWS
@@ -86,7 +86,7 @@ async def test_kill_between_a_repeated_question_and_its_answer(start, tmp_path, 
         rows = lm.open(out).table("answers_product").to_pylist()
         assert sum(row["error"] is None for row in rows) == answered
         assert all("It was asked again, and no answer is there" in row["error"] for row in rows if row["error"])
-        settled = await lm.resume(out, sole_spender=True)  # what only the user can know: now the balance tells
+        settled = await lm.aio.resume(out, sole_spender=True)  # what only the user can know: now the balance tells
         assert (settled.summary().paid, settled.summary().held) == (service.charged, 0)
         assert len(service.second) == posts + again
 
@@ -110,7 +110,7 @@ async def test_ctrl_c_during_repeated_questions_is_resumable(start, tmp_path):
         process.signal(signal.SIGINT)
         assert (await asyncio.to_thread(process.wait)).code == 130
         assert len(service.second) < ROWS
-        run = await lm.resume(tmp_path / "out", careful=False)
+        run = await lm.aio.resume(tmp_path / "out", careful=False)
     assert set(Counter(post.urls[0] for post in service.second).values()) == {1}
     assert (run.exit_code, service.charged) == (0, 2 * ROWS)
     assert run.answers["error"].isna().all()

@@ -196,4 +196,4 @@ def test_the_command_line_refuses_a_wrong_file(command, tmp_path):
 def test_a_question_needs_a_back_end_with_descriptions():
     """Back ends without descriptions are an error, not an empty table."""
     with pytest.raises(SettingsError, match="none of: descriptions"):
-        lm.sync(lm.plan(["http://pictures.example/1.jpg"], ask=QUESTION, precheck=False, backends=["palette"]))
+        lm.plan(["http://pictures.example/1.jpg"], ask=QUESTION, precheck=False, backends=["palette"])

@@ -31,9 +31,9 @@ async def test_a_question_about_the_sample_images(service, data_server, sample_r
     """A long prompt costs two blocks; each image is asked about twice and paid for twice."""
     urls = [f"{data_server}/{row['path']}" for row in sample_rows if row["path"].endswith(".jpg")][:3]
     ask = {**QUESTION, "prompt": "What is it? " * 170}
-    plan = await lm.plan(urls, base_url=service, backends=["gemini"], features=["descriptions"], ask=ask)
+    plan = await lm.aio.plan(urls, base_url=service, backends=["gemini"], features=["descriptions"], ask=ask)
     assert (plan.credits.low, plan.credits.high) == (2 * len(urls), 4 * len(urls))
-    run = await lm.run(plan, tmp_path / "out")
+    run = await lm.aio.run(plan, tmp_path / "out")
     assert run.answers["what"].tolist() == ["a cup"] * len(urls)
     statement = run.statement()
     assert (statement.paid, statement.balance_after) == (plan.credits.high, 100 - plan.credits.high)

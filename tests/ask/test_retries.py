@@ -76,7 +76,7 @@ async def test_resuming_repeats_no_question_again(asking, tmp_path):
     run, service, _ = await asking(says([good(), BAD], [None, BAD]))
     errors, posts = by_number(run, "error"), len(service.posts)
     async with serving(service) as base_url:
-        again = await lm.resume(tmp_path / "out", base_url=base_url)
+        again = await lm.aio.resume(tmp_path / "out", base_url=base_url)
     assert len(service.posts) == posts
     assert by_number(again, "error") == errors
     agrees(again, service)
@@ -107,7 +107,7 @@ async def test_a_used_up_budget_keeps_the_first_error(asking, tmp_path):
     assert "2 answers are not valid and can be requested once more" in run.next_steps()[0]
     assert run.exit_code == 0
     async with serving(service) as base_url:
-        more = await lm.resume(tmp_path / "out", base_url=base_url, budget=8)
+        more = await lm.aio.resume(tmp_path / "out", base_url=base_url, budget=8)
     assert set(by_number(more, "what").values()) == {"at last"}
     assert agrees(more, service).paid == 8
 
@@ -121,7 +121,7 @@ async def test_credits_after_a_rebuild_include_questions_repeated_later(asking, 
     assert len(Dataset(run.folder).parts("assets")) > 1
     assert agrees(run, service).paid == 10
     async with serving(service) as base_url:
-        more = await lm.resume(tmp_path / "out", base_url=base_url, budget=16)
+        more = await lm.aio.resume(tmp_path / "out", base_url=base_url, budget=16)
     assert agrees(more, service).paid == 16
     assert sorted(by_number(more, "what").items()) == [(number, "at last") for number in range(8)]
 

@@ -117,7 +117,7 @@ async def test_the_table_can_be_rebuilt_from_the_journal(asking):
 async def test_the_report_shows_a_run_with_a_question(asking):
     """The report is written as for any other run."""
     run, _, _ = await asking(lambda *_: good())
-    assert (await lm.report(run.folder)).stat().st_size > 0
+    assert (await lm.aio.report(run.folder)).stat().st_size > 0
 
 
 async def test_two_runs_of_a_folder_share_the_table(asking):
@@ -152,13 +152,13 @@ async def test_cached_answers_are_reused_only_for_the_same_question(tmp_path, mo
     urls = [f"{BASE}{number}.jpg" for number in range(4)]
     async with serving(service) as base_url:
         how = {"features": ["descriptions"], "backends": ["gemini"], "precheck": False, "base_url": base_url}
-        await lm.run(await lm.plan(urls, ask=QUESTION, **how), tmp_path / "first")
+        await lm.aio.run(await lm.aio.plan(urls, ask=QUESTION, **how), tmp_path / "first")
         assert service.charged == 5
-        plan = await lm.plan(urls, ask={**QUESTION, "name": "other"}, **how)
+        plan = await lm.aio.plan(urls, ask={**QUESTION, "name": "other"}, **how)
         assert (plan.counts["ok"], plan.counts["pending"], plan.credits.high) == (3, 1, 2)
-        run = await lm.run(plan, tmp_path / "second")
+        run = await lm.aio.run(plan, tmp_path / "second")
         assert [row["what"] for row in run.table("answers_other").to_pylist()] == [*["a cup"] * 3, None]
-        another = await lm.plan(urls, ask={**QUESTION, "prompt": "Where is it?"}, **how)
+        another = await lm.aio.plan(urls, ask={**QUESTION, "prompt": "Where is it?"}, **how)
         assert another.counts["pending"] == 4
 
 
@@ -168,8 +168,8 @@ async def test_a_plan_file_contains_the_question(asking, tmp_path):
     async with serving(service) as base_url:
         urls = [f"{BASE}{number}.jpg" for number in range(2)]
         how = {"features": ["descriptions"], "backends": ["gemini"], "precheck": False, "base_url": base_url}
-        plan = await lm.plan(urls, ask=QUESTION, **how)
+        plan = await lm.aio.plan(urls, ask=QUESTION, **how)
         loaded = lm.load_plan(plan.save(tmp_path / "plan.json"))
         assert (loaded.credits, loaded.options.ask) == (plan.credits, plan.options.ask)
-        run = await lm.run(loaded, tmp_path / "out")
+        run = await lm.aio.run(loaded, tmp_path / "out")
     assert [row["what"] for row in rows_of(run)] == ["a cup"] * 2

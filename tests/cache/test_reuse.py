@@ -52,8 +52,8 @@ def plan_and_run(service, tmp_path):
     async def run(urls=URLS, **options):
         plan_options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": service.base_url}
         before = service.posts
-        plan = await lm.plan(urls, **{**plan_options, **options})
-        done = await lm.run(plan, tmp_path / f"out{len(list(tmp_path.iterdir()))}", consent=True)
+        plan = await lm.aio.plan(urls, **{**plan_options, **options})
+        done = await lm.aio.run(plan, tmp_path / f"out{len(list(tmp_path.iterdir()))}", consent=True)
         return plan, done, service.posts - before
 
     run.base_url = service.base_url
@@ -139,8 +139,8 @@ async def test_resume_caches_what_is_missing(plan_and_run, monkeypatch, answers_
     monkeypatch.delenv("LIGHTMETER_ANSWERS_DIR")
     _, run, _ = await plan_and_run()
     monkeypatch.setenv("LIGHTMETER_ANSWERS_DIR", str(answers_dir))
-    await lm.resume(run.folder)
-    await lm.resume(run.folder)
+    await lm.aio.resume(run.folder)
+    await lm.aio.resume(run.folder)
     with AnswerCache.open(answers_dir) as answers:
         assert answers.remove_older(2**40) == 4
 
@@ -202,14 +202,16 @@ async def test_a_broken_transfer_keeps_the_cached_answer_of_the_same_picture(pla
 async def test_local_files_are_found_by_their_content(tmp_path):
     """A renamed file uses the cached answer; another content under the same name, or an unread file, does not."""
     (tmp_path / "a.jpg").write_bytes(tiny_jpeg(1))
-    first = await lm.run(await lm.plan([{"path": str(tmp_path / "a.jpg")}], features="colors"), tmp_path / "one")
+    first = await lm.aio.run(
+        await lm.aio.plan([{"path": str(tmp_path / "a.jpg")}], features="colors"), tmp_path / "one"
+    )
     assert first.summary().paid == 1
     (tmp_path / "a.jpg").rename(tmp_path / "b.jpg")
     (tmp_path / "a.jpg").write_bytes(tiny_jpeg(2))
     rows = [{"path": str(tmp_path / name)} for name in ("a.jpg", "b.jpg")]
-    plan = await lm.plan(rows, features="colors")
+    plan = await lm.aio.plan(rows, features="colors")
     assert (plan.counts["pending"], plan.counts["ok"]) == (1, 1)
-    unread = await lm.plan(rows, features="colors", precheck=False)
+    unread = await lm.aio.plan(rows, features="colors", precheck=False)
     assert unread.counts["pending"] == 2
 
 
@@ -219,12 +221,12 @@ async def test_pictures_in_tars_are_found_by_their_content(plan_and_run, tmp_pat
     assert (await plan_and_run(tmp_path / "a.tar", precheck=True))[2] == 2
     make_tar(tmp_path / "b.tar", {"2.jpg": tiny_jpeg(3), "3.jpg": tiny_jpeg(2)})
     options = {"features": ["tags"], "backends": ["clarifai"], "base_url": plan_and_run.base_url}
-    plan = await lm.plan(tmp_path / "b.tar", **options)
+    plan = await lm.aio.plan(tmp_path / "b.tar", **options)
     assert (plan.counts["ok"], plan.counts["pending"]) == (1, 1)
     make_tar(tmp_path / "b.tar", {"2.jpg": tiny_jpeg(4)})
-    assert (await lm.run(plan, tmp_path / "changed", consent=True)).summary().counts["ok"] == 2
+    assert (await lm.aio.run(plan, tmp_path / "changed", consent=True)).summary().counts["ok"] == 2
     make_tar(tmp_path / "b.tar", {"2.jpg": tiny_jpeg(3)})
-    assert (await lm.plan(tmp_path / "b.tar", **options)).counts["pending"] == 1
+    assert (await lm.aio.plan(tmp_path / "b.tar", **options)).counts["pending"] == 1
 
 
 async def test_an_unusable_folder_fails_the_plan(plan_and_run, answers_dir):
@@ -250,11 +252,11 @@ async def test_a_damaged_cache_fails_a_plan_and_no_run(plan_and_run, monkeypatch
         await plan_and_run(URLS[:2])
     assert f"Delete {answers_dir / FILE_NAME}" in caught.value.hint
     monkeypatch.setenv("LIGHTMETER_ANSWERS_DIR", "")
-    plan = await lm.plan(
+    plan = await lm.aio.plan(
         [URLS[3]], features=["tags"], backends=["clarifai"], precheck=False, base_url=plan_and_run.base_url
     )
     monkeypatch.setenv("LIGHTMETER_ANSWERS_DIR", str(answers_dir))
-    done = await lm.run(plan, answers_dir.parent / "after")
+    done = await lm.aio.run(plan, answers_dir.parent / "after")
     assert done.summary().counts["ok"] == 1
 
 

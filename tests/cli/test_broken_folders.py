@@ -28,8 +28,8 @@ def finished_run(tmp_path_factory, cache):
         manifest = home / "manifest.csv"
         pictures = sorted(PICTURES.glob("*.jpg"))[:2]
         manifest.write_text("path\n" + "\n".join(map(str, pictures)) + "\n")
-        plan = lm.sync(lm.plan(str(manifest), features=["colors", "tags"], budget=50))
-        lm.sync(lm.run(plan, home / "out"))
+        plan = lm.plan(str(manifest), features=["colors", "tags"], budget=50)
+        lm.run(plan, home / "out")
     return home
 
 

@@ -26,7 +26,7 @@ async def test_a_url_that_looks_like_markup_is_printed(capsys):
             "http://pictures.example/1.jpg[/img]",
             "http://[fe80::1]/x[/b].jpg",
         ]
-        plan = await lm.plan(urls, features=["tags"], backends=["clarifai"], base_url=base_url)
+        plan = await lm.aio.plan(urls, features=["tags"], backends=["clarifai"], base_url=base_url)
     show_plan(plan, err=False)
     printed = capsys.readouterr().out
     assert all(reason.example in printed for reason in plan.reasons)

@@ -21,7 +21,7 @@ README = Path(__file__).resolve().parents[2] / "README.md"
 
 async def analyze_here(manifest, out, options, *, shard_rows, report, return_state):
     """What the flow `analyze` does with the demo's arguments, without Prefect."""
-    await lm.run(await lm.plan(manifest, **options), out)
+    await lm.aio.run(await lm.aio.plan(manifest, **options), out)
     return SimpleNamespace(name="Completed")
 
 

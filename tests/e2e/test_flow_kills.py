@@ -207,5 +207,5 @@ def test_a_check_on_dask_survives_a_kill(installed, victim, tmp_path):
             run = installed.prefect.start_run(CHECK, **given)
         assert installed.prefect.wait_until_final(run)["name"] == "Completed"
         assert max(Counter(pictures.numbers).values()) > 1
-        asyncio.run(lm.check(manifest, tmp_path / "here", reuse=False))
+        asyncio.run(lm.aio.check(manifest, tmp_path / "here", reuse=False))
     assert tables(tmp_path / "there") == tables(tmp_path / "here")

@@ -25,7 +25,7 @@ from lightmeter.api.runs import stream_run
 async def main(base_url, out):
     urls = [f"http://pictures.example/{number}.jpg" for number in range(400)]
     options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "batch_size": 1}
-    plan = await lm.plan(urls, **options, max_concurrency=1, base_url=base_url)
+    plan = await lm.aio.plan(urls, **options, max_concurrency=1, base_url=base_url)
     stop = asyncio.Event()
     async for step in stream_run(plan, out, stop=stop):
         if getattr(step, "in_flight", 0) > 2:

@@ -90,5 +90,5 @@ async def test_a_plan_prices_embeddings_by_name_only(base_url, tmp_path, monkeyp
     monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
     options = {"base_url": base_url, "backends": "chroma"}
     picture = str(MEDIA / "coffee.jpg")
-    plans = [await lm.plan(picture, features=features, **options) for features in (None, "embeddings")]
+    plans = [await lm.aio.plan(picture, features=features, **options) for features in (None, "embeddings")]
     assert [(plan.credits.low, plan.credits.high) for plan in plans] == [(1, 1), (2, 2)]

@@ -35,11 +35,8 @@ import lightmeter as lm
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background, a shell starts it with SIGINT ignored
 
-async def main():
-    plan = await lm.plan(sys.argv[1], features=["colors"], batch_size=1, precheck=False, budget=100, max_concurrency=2)
-    return await lm.run(plan, out=sys.argv[2])
-
-lm.sync(main())
+plan = lm.plan(sys.argv[1], features=["colors"], batch_size=1, precheck=False, budget=100, max_concurrency=2)
+lm.run(plan, out=sys.argv[2])
 """
 
 
@@ -162,7 +159,7 @@ def test_a_signal_drains_the_run_and_prints_how_to_resume(command, environment, 
 
 
 def test_ctrl_c_in_a_script_stores_the_answers_of_sent_requests(environment, manifest, released, tmp_path):
-    """A script that is interrupted in `lm.sync(lm.run(…))` ends only when all sent requests are answered and stored."""
+    """A script that is interrupted in `lm.run(…)` ends only when all sent requests are answered and stored."""
     (tmp_path / "script.py").write_text(SCRIPT)
     process = subprocess.Popen(
         [sys.executable, tmp_path / "script.py", manifest, tmp_path / "out"],

@@ -24,7 +24,7 @@ def night(service, tmp_path):
 
     async def run(rows, **options):
         rows = [{"id": item_id, "url": url} for item_id, url in rows.items()] if isinstance(rows, dict) else rows
-        plan = await lm.plan(rows, **{**OPTIONS, "base_url": service.base_url, **options})
-        return await lm.run(plan, tmp_path / "out", consent=True)
+        plan = await lm.aio.plan(rows, **{**OPTIONS, "base_url": service.base_url, **options})
+        return await lm.aio.run(plan, tmp_path / "out", consent=True)
 
     return run

@@ -101,8 +101,8 @@ async def test_a_budget_is_used_up_and_never_exceeded(tmp_path, rounding, size, 
     options = {"features": ["colors"], "backends": ["palette"], "precheck": False, "batch_size": size}
     async with pictures() as site, service(tmp_path, rounding, faults) as (base_url, charged):
         urls = [f"{site}/{number}.jpg" for number in range(rows)]
-        plan = await lm.plan(urls, budget=budget, base_url=base_url, sole_spender=True, upload="never", **options)
-        run = await lm.run(plan, tmp_path / "out")
+        plan = await lm.aio.plan(urls, budget=budget, base_url=base_url, sole_spender=True, upload="never", **options)
+        run = await lm.aio.run(plan, tmp_path / "out")
         summary = run.summary()
     assert charged[0] <= summary.paid + summary.held <= budget
     assert charged[0] >= 0.95 * budget
@@ -118,12 +118,12 @@ async def test_the_budget_of_a_key_holds_for_two_runs(tmp_path, monkeypatch):
     async with pictures() as site, service(tmp_path, Rounding.IMAGE, CALM) as (base_url, charged):
         for name, numbers in (("one", range(5)), ("two", range(5, 11))):
             urls = [f"{site}/{number}.jpg" for number in numbers]
-            run = await lm.run(await lm.plan(urls, base_url=base_url, **options), tmp_path / name)
+            run = await lm.aio.run(await lm.aio.plan(urls, base_url=base_url, **options), tmp_path / name)
         summary = run.summary()
         assert (summary.counts["ok"], summary.counts["over_budget"], run.exit_code) == (3, 3, 3)
         assert [reason.reason for reason in run.reasons()] == ["key_budget"]
         assert "LIGHTMETER_KEY_BUDGET" in run.stopped_by.hint
         monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "11")
-        run = await lm.resume(run.folder)
+        run = await lm.aio.resume(run.folder)
         assert (run.summary().counts["ok"], run.exit_code) == (6, 0)
     assert charged == [11]

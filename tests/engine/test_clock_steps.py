@@ -35,7 +35,7 @@ async def run_with(folder, service, *, clock, adopted=False, **options):
     urls = [f"http://pictures.example/{number}.jpg" for number in range(4)]
     async with listening(service) as base_url:
         if not adopted:
-            plan = await lm.plan(
+            plan = await lm.aio.plan(
                 urls,
                 features=["tags"],
                 backends=["clarifai"],

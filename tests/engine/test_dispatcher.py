@@ -111,8 +111,8 @@ async def test_only_rows_without_a_highest_price_are_left_out_of_batches(tmp_pat
     options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "batch_size": 10, "sample": sample}
     service = Hostile(lambda *_: "well")
     async with listening(service) as base_url:
-        plan = await lm.plan(urls, base_url=base_url, budget=100, max_frames=0, **options)
-        run = await lm.run(plan, tmp_path / "out", consent=True)
+        plan = await lm.aio.plan(urls, base_url=base_url, budget=100, max_frames=0, **options)
+        run = await lm.aio.run(plan, tmp_path / "out", consent=True)
     assert sorted(service.charged) == sorted(url for url in urls if url.endswith(".jpg"))
     assert [(one.status, one.reason, one.rows) for one in run.reasons()] == [("over_budget", "no_bound", 4)]
     assert "4 rows" in str(run.stopped_by)
@@ -126,8 +126,8 @@ async def test_each_row_of_a_batch_is_compared_with_the_risk_cap(tmp_path, charg
     options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "batch_size": 3}
     service = Hostile(lambda *_: "well")
     async with listening(service) as base_url:
-        plan = await lm.plan([*urls, "http://pictures.example/a.jpg"], base_url=base_url, max_at_risk=2, **options)
-        run = await lm.run(plan, tmp_path / "out")
+        plan = await lm.aio.plan([*urls, "http://pictures.example/a.jpg"], base_url=base_url, max_at_risk=2, **options)
+        run = await lm.aio.run(plan, tmp_path / "out")
     assert service.charged == ["http://pictures.example/a.jpg"]
     assert [(one.status, one.reason, one.rows) for one in run.reasons()] == [("over_budget", "at_risk", 6)]
     assert "--max-at-risk" in run.stopped_by.hint
@@ -145,8 +145,8 @@ async def test_the_learned_rate_limit_is_stored_for_the_next_start(tmp_path, mon
     monkeypatch.setenv("LIGHTMETER_STATE_DIR", str(tmp_path / "state"))
     async with listening(Hostile(script)) as base_url:
         urls = [f"http://pictures.example/{number}.jpg" for number in range(6)]
-        plan = await lm.plan(urls, features=["tags"], backends=["clarifai"], precheck=False, base_url=base_url)
-        run = await lm.run(plan, tmp_path / "out")
+        plan = await lm.aio.plan(urls, features=["tags"], backends=["clarifai"], precheck=False, base_url=base_url)
+        run = await lm.aio.run(plan, tmp_path / "out")
     assert run.summary().counts["ok"] == 6
     with open_read_only(run.folder) as db:
         stored = json.loads(get_meta(db)["pace"])

@@ -48,8 +48,8 @@ def run_frames(tmp_path, video, charges_at_once):
         async with nullcontext(base_url) if base_url else listening(hostile) as base_url:  # noqa: PLR1704
             usual = {"features": ["tags"], "backends": ["clarifai"], "max_frames": 60, "video": "frames"}
             manifest = _manifest(tmp_path, paths or [video, picture, *more])
-            plan = await lm.plan(manifest, base_url=base_url, **{**usual, **options})
-            return await lm.run(plan, tmp_path / out), plan, hostile
+            plan = await lm.aio.plan(manifest, base_url=base_url, **{**usual, **options})
+            return await lm.aio.run(plan, tmp_path / out), plan, hostile
 
     return run
 
@@ -110,7 +110,7 @@ async def test_a_lost_frame_is_in_doubt_alone_and_the_rest_is_paid_once(run_fram
     assert [frame for frame, _ in _facts(run)] == [-1, 0, 5]
     hostile.script = lambda *_: "fine"
     async with listening(hostile) as base_url:
-        again = await lm.resume(tmp_path / "out", base_url=base_url, sole_spender=True)
+        again = await lm.aio.resume(tmp_path / "out", base_url=base_url, sole_spender=True)
     assert len(hostile.charged) == 4
     assert (_video(again)["status"], _video(again)["reason"]) == ("failed", "paid_and_lost")
     assert (_video(again)["credits"], again.summary().paid) == (3, 4)
@@ -142,7 +142,7 @@ async def test_a_budget_stops_between_frames_and_resume_sends_the_missing_ones(r
     assert sorted(hostile.charged) == ["row0-frame0.jpg", "row0-frame2.jpg"]
     assert _video(run)["status"] == "over_budget"
     async with listening(hostile) as base_url:
-        run = await lm.resume(tmp_path / "out", base_url=base_url, budget=10)
+        run = await lm.aio.resume(tmp_path / "out", base_url=base_url, budget=10)
     assert sorted(hostile.charged) == ["picture.jpg", "row0-frame0.jpg", "row0-frame2.jpg", "row0-frame5.jpg"]
     assert (_video(run)["status"], run.summary().paid) == ("ok", 4)
 
@@ -183,9 +183,9 @@ async def test_a_changed_video_is_not_sent(run_frames, tmp_path, video):
     hostile = Hostile(lambda *_: "fine")
     async with listening(hostile) as base_url:
         options = {"features": ["tags"], "backends": ["clarifai"], "base_url": base_url, "video": "frames"}
-        plan = await lm.plan(_manifest(tmp_path, [video]), max_frames=60, **options)
+        plan = await lm.aio.plan(_manifest(tmp_path, [video]), max_frames=60, **options)
         tiny_video(video, frames=[_PICTURES[2]] * 4, fps=1)
-        run = await lm.run(plan, tmp_path / "out")
+        run = await lm.aio.run(plan, tmp_path / "out")
     assert hostile.charged == []
     assert (_video(run)["status"], _video(run)["reason"]) == ("failed", "unreadable_file")
 
@@ -195,28 +195,28 @@ async def test_a_saved_plan_runs_with_the_same_frames(run_frames, tmp_path, vide
     hostile = Hostile(lambda *_: "fine")
     async with listening(hostile) as base_url:
         options = {"features": ["tags"], "backends": ["clarifai"], "base_url": base_url, "video": "frames"}
-        plan = await lm.plan(_manifest(tmp_path, [video]), max_frames=60, **options)
+        plan = await lm.aio.plan(_manifest(tmp_path, [video]), max_frames=60, **options)
         with pytest.raises(UsageError, match="Other frames"):
             plan.with_options(max_frames=2)
         loaded = lm.load_plan(plan.save(tmp_path / "plan.json"))
         assert (loaded.rows, loaded.credits, loaded.frame_savings) == (1, plan.credits, plan.frame_savings)
-        await lm.run(loaded, tmp_path / "out")
+        await lm.aio.run(loaded, tmp_path / "out")
     assert sorted(hostile.charged) == ["row0-frame0.jpg", "row0-frame2.jpg", "row0-frame5.jpg"]
 
 
 def test_frames_need_the_pre_checks():
     """Without pre-checks no frame can be chosen: the options are refused."""
     with pytest.raises(SettingsError, match="pre-checks"):
-        lm.sync(lm.plan([], video="frames", precheck=False))
+        lm.plan([], video="frames", precheck=False)
 
 
 async def test_the_embedded_service_answers_frames_as_those_of_the_whole_video(tmp_path, charges_at_once):
     """The frames of a real video have the numbers and, but for JPEG, the colors of the answer to the whole video."""
     manifest = _manifest(tmp_path, [DATA / "media" / "samoyed.mp4"])
     options = {"features": ["colors"], "backends": ["palette"], "max_frames": 4}
-    whole = await lm.run(await lm.plan(manifest, **options), tmp_path / "whole")
-    plan = await lm.plan(manifest, video="frames", **options)
-    frames = await lm.run(plan, tmp_path / "frames")
+    whole = await lm.aio.run(await lm.aio.plan(manifest, **options), tmp_path / "whole")
+    plan = await lm.aio.plan(manifest, video="frames", **options)
+    frames = await lm.aio.run(plan, tmp_path / "frames")
     assert frames.summary().counts["ok"] == 1
     assert frames.summary().paid == plan.frame_savings.frames == plan.frame_savings.credits
 
@@ -252,7 +252,7 @@ async def test_a_killed_run_pays_no_frame_twice(fork_server, tmp_path, video, ch
         command = ["run", _manifest(tmp_path, [video]), "--out", tmp_path / "out", "--careful", "--base-url", base_url]
         process = fork_server.start(*command, *options, env=settings_of_the_test())
         assert (await asyncio.to_thread(process.wait)).code == KILLED
-        run = await lm.resume(tmp_path / "out", base_url=base_url, sole_spender=True)
+        run = await lm.aio.resume(tmp_path / "out", base_url=base_url, sole_spender=True)
     names = [f"row0-frame{frame}.jpg" for frame in (0, 2, 5)]
     assert sorted(hostile.charged) == names
     assert (_video(run)["status"], _video(run)["reason"]) == (("failed", "paid_and_lost") if charged else ("ok", None))
@@ -276,7 +276,7 @@ async def test_a_video_at_a_url_is_downloaded_and_its_frames_are_sent(run_frames
         hostile = Hostile(lambda *_: "ack")
         async with listening(hostile) as base_url:
             options = {"features": ["tags"], "backends": ["clarifai"], "base_url": base_url, "video": "frames"}
-            run = await lm.run(await lm.plan(manifest, max_frames=60, **options), tmp_path / "out")
+            run = await lm.aio.run(await lm.aio.plan(manifest, max_frames=60, **options), tmp_path / "out")
     assert sorted(hostile.charged) == ["row0-frame0.jpg", "row0-frame2.jpg", "row0-frame5.jpg"]
     assert {tag["url"] for tag in run.table("tags").to_pylist()} == {f"{base}/{video.name}"}
 
@@ -377,9 +377,9 @@ async def test_checks_that_were_kept_have_the_frames(run_frames, tmp_path, monke
         manifest = _manifest(tmp_path, [next(tmp_path.glob("*.avi"))])
         options = {"features": ["tags"], "backends": ["clarifai"], "base_url": base_url, "max_frames": 60}
         for most, frames in ((0, 3), (0, 3), (2, 2)):
-            plan = await lm.plan(manifest, video="frames", max_distinct_frames=most, **options)
+            plan = await lm.aio.plan(manifest, video="frames", max_distinct_frames=most, **options)
             assert plan.frame_savings.frames == frames
-        assert (await lm.plan(manifest, **options)).frame_savings is None
+        assert (await lm.aio.plan(manifest, **options)).frame_savings is None
 
 
 @pytest.mark.parametrize("duplicates", ["exact", sweep("near")])

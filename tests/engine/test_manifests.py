@@ -55,7 +55,7 @@ async def test_each_kind_of_manifest_is_planned_saved_loaded_and_begun_again(
     """A saved plan finds its files from any folder, a second run continues the first, and a changed file is noticed."""
     monkeypatch.chdir(photos)
     source = written.format(photos=photos, parts=parts)
-    plan = await lm.plan(source, **OPTIONS)
+    plan = await lm.aio.plan(source, **OPTIONS)
     assert (plan.counts["pending"], plan.counts["skipped"]) == (plan.rows, 0)
     assert plan.rows == (1 if "b/" in written else 2)
     await prepare_run(source, tmp_path / "out", **OPTIONS)
@@ -74,7 +74,7 @@ async def test_each_kind_of_manifest_is_planned_saved_loaded_and_begun_again(
 
 async def test_a_folder_is_analysed_from_plan_to_tables(photos):
     """Rows of a folder have relative paths, and an output folder inside it adds no rows."""
-    run = await lm.run(await lm.plan(photos, **OPTIONS), photos / "out")
+    run = await lm.aio.run(await lm.aio.plan(photos, **OPTIONS), photos / "out")
     assert run.summary().counts["ok"] == 2
     assert run.table("assets").column("url").to_pylist() == ["a.jpg", "b/c.jpg"]
     assert find_run_of_manifest(photos / "out", photos, make_options(**OPTIONS))
@@ -82,13 +82,13 @@ async def test_a_folder_is_analysed_from_plan_to_tables(photos):
 
 async def test_keys_of_partitions_are_columns_of_the_assets(parts, tmp_path):
     """Partition keys such as `year=2024` become typed columns of the assets table."""
-    run = await lm.run(await lm.plan(parts, **OPTIONS), tmp_path / "out")
+    run = await lm.aio.run(await lm.aio.plan(parts, **OPTIONS), tmp_path / "out")
     assert run.sql("SELECT day, status FROM assets ORDER BY day").to_numpy().tolist() == [[1, "ok"], [2, "ok"]]
 
 
 async def test_a_plan_moved_with_its_folder_finds_it(photos, tmp_path):
     """A plan finds its folder after both were moved together."""
-    plan = await lm.plan(photos, **OPTIONS)
+    plan = await lm.aio.plan(photos, **OPTIONS)
     moved = tmp_path / "elsewhere"
     plan.save(tmp_path / "plan.json")
     moved.mkdir()
@@ -102,21 +102,23 @@ async def test_a_named_column_belongs_to_the_run(tmp_path, photos):
     manifest = tmp_path / "m.csv"
     manifest.write_text(f"image,sku,url\n{photos / 'a.jpg'},7,shop/1\n")
     named = {"url_column": "image", "id_column": "sku", **OPTIONS}
-    run = await lm.run(await lm.plan(manifest, **named), tmp_path / "out")
+    run = await lm.aio.run(await lm.aio.plan(manifest, **named), tmp_path / "out")
     assert run.sql("SELECT item_id, status, url_manifest FROM assets").to_numpy().tolist() == [["7", "ok", "shop/1"]]
     assert (await prepare_run(manifest, tmp_path / "out", **named)).summary.rows == 1
     with pytest.raises(SettingsError, match="other options: id-column"):
         await prepare_run(manifest, tmp_path / "out", **{**named, "id_column": None})
     with pytest.raises(ManifestError, match="its columns are image, sku, url"):
-        await lm.plan(manifest, url_column="picture", **OPTIONS)
-    path = (await lm.plan(manifest, **named)).save(tmp_path / "plan.json")
+        await lm.aio.plan(manifest, url_column="picture", **OPTIONS)
+    path = (await lm.aio.plan(manifest, **named)).save(tmp_path / "plan.json")
     assert lm.load_plan(path).options.url_column == "image"
 
 
 @pytest.mark.parametrize("convert", [pd.Series, list, iter, lambda urls: pa.table({"url": urls})])
 async def test_a_manifest_in_memory_can_be_planned(convert):
     """A Series, a list, a generator and an Arrow table can be planned."""
-    plan = await lm.plan(convert(["https://example.org/a.jpg", "https://example.org/b.jpg"]), precheck=False, **OPTIONS)
+    plan = await lm.aio.plan(
+        convert(["https://example.org/a.jpg", "https://example.org/b.jpg"]), precheck=False, **OPTIONS
+    )
     assert plan.counts["pending"] == 2
 
 

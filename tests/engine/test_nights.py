@@ -51,8 +51,8 @@ def night(service, tmp_path):
 
     async def run(rows, **options):
         rows = [{"id": row[0], "url": row[1]} if isinstance(row, tuple) else {"url": row} for row in rows]
-        plan = await lm.plan(rows, **{**OPTIONS, "base_url": service.base_url, **options})
-        return await lm.run(plan, tmp_path / "out", consent=True)
+        plan = await lm.aio.plan(rows, **{**OPTIONS, "base_url": service.base_url, **options})
+        return await lm.aio.run(plan, tmp_path / "out", consent=True)
 
     return run
 
@@ -124,7 +124,7 @@ async def test_a_row_in_doubt_is_carried_over_and_not_sent_again(night, service,
     assert assets(run)["0"] == ("in_doubt", "gone")
     assert lm.open(archived_runs(tmp_path / "out")[0]).summary().held == 0
     service.script = lambda *_: "answer"
-    run = await lm.resume(tmp_path / "out", pay_again=5)
+    run = await lm.aio.resume(tmp_path / "out", pay_again=5)
     assert assets(run)["0"] == ("skipped", "gone")
     assert (run.summary().rows, run.summary().counts["skipped"]) == (3, 1)  # it still counts
     assert len(service.charged) == 3
@@ -146,7 +146,7 @@ async def test_a_row_in_doubt_that_the_user_releases_is_sent_in_the_next_night(n
     service.script = lambda *_: "answer"
     await night(urls(0, 1))
     assert service.charged == urls(0, 1)
-    run = await lm.resume(tmp_path / "out", pay_again=5)
+    run = await lm.aio.resume(tmp_path / "out", pay_again=5)
     assert service.charged == urls(0, 1, 0)
     assert run.summary().counts["ok"] == 2
 
@@ -154,7 +154,7 @@ async def test_a_row_in_doubt_that_the_user_releases_is_sent_in_the_next_night(n
 async def test_an_accepted_request_of_the_night_before_is_collected(night, service, tmp_path):
     """A request that the service accepted before the process was stopped is polled for in the next night."""
     service.script, service.polls_until_done = (lambda *_: "ack"), 10**9
-    plan = await lm.plan(urls(0, 1), **OPTIONS, base_url=service.base_url, batch_size=1)
+    plan = await lm.aio.plan(urls(0, 1), **OPTIONS, base_url=service.base_url, batch_size=1)
     stop = asyncio.Event()
     async for _ in stream_run(plan, tmp_path / "out", consent=True, stop=stop):
         if service.posts == 1 and service.polls:
@@ -216,11 +216,11 @@ async def test_a_row_paid_and_lost_in_an_earlier_night_is_paid_again_within_the_
     for number in range(2):
         run = await night(urls("a", "lost1", "lost2", number), **alone)
     assert any("lost: 2 rows" in step and "--pay-again 2" in step for step in run.next_steps())
-    run = await lm.resume(tmp_path / "out")
+    run = await lm.aio.resume(tmp_path / "out")
     assert sorted(service.charged) == sorted(urls("a", "lost1", "lost2", 0, 1))
-    run = await lm.resume(tmp_path / "out", pay_again=1)
+    run = await lm.aio.resume(tmp_path / "out", pay_again=1)
     assert (assets(run)["lost1"][0], assets(run)["lost2"]) == ("ok", ("failed", "paid_and_lost"))
-    run = await lm.resume(tmp_path / "out", pay_again=1)
+    run = await lm.aio.resume(tmp_path / "out", pay_again=1)
     assert (run.exit_code, assets(run)["lost2"][0]) == (0, "ok")
     assert sorted(service.charged) == sorted(urls("a", "lost1", "lost1", "lost2", "lost2", 0, 1))
 
@@ -324,17 +324,19 @@ async def test_two_requests_for_one_url_stay_with_their_rows(service, tmp_path):
     service.script, service.polls_until_done = (lambda number, _: "answer" if number == 1 else "ack"), 10**9
     rows = [{"id": name, "url": url} for name, url in zip("zabc", urls("Z", "A", "A", "A"), strict=True)]
     stop = asyncio.Event()
-    async for _ in stream_run(await lm.plan(rows[:3], **options), tmp_path / "out", consent=True, stop=stop):
+    async for _ in stream_run(await lm.aio.plan(rows[:3], **options), tmp_path / "out", consent=True, stop=stop):
         if len(service.jobs) == 2:
             stop.set()
     sent = _open_requests(tmp_path / "out")
-    prepare_run_journal(await lm.plan(rows[::-1], **options), tmp_path / "out")  # as if a signal ended the collection
+    prepare_run_journal(
+        await lm.aio.plan(rows[::-1], **options), tmp_path / "out"
+    )  # as if a signal ended the collection
     assert _open_requests(tmp_path / "out") == sent
     assert set(sent) == {"a", "b"}
     for job in service.jobs.values():
         job["left"] = 1
     service.script = lambda *_: "answer"
-    run = await lm.resume(tmp_path / "out")
+    run = await lm.aio.resume(tmp_path / "out")
     paid = run.sql("SELECT item_id, credits FROM assets")
     assert dict(zip(paid["item_id"], paid["credits"], strict=True)) == dict.fromkeys("abcz", 1)
     assert (set(run.tags["item_id"]), sorted(service.charged)) == (set("abcz"), urls("A", "A", "A", "Z"))

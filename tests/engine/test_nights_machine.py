@@ -61,8 +61,8 @@ class Nights(RuleBasedStateMachine):
     def _night(self, budget: int | None = None) -> lm.Run:
         async def run() -> lm.Run:
             options = {"features": ["tags"], "backends": ["clarifai"], "batch_size": 1, "precheck": False}
-            plan = await lm.plan(self._write_manifest(), base_url=self._url, budget=budget, **options)
-            return await lm.run(plan, f"{self.folder.name}/out")
+            plan = await lm.aio.plan(self._write_manifest(), base_url=self._url, budget=budget, **options)
+            return await lm.aio.run(plan, f"{self.folder.name}/out")
 
         return asyncio.run(run())
 

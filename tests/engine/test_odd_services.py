@@ -74,11 +74,11 @@ class TestFailedJobs:
         service = Hostile(once("well", "ack and fail"))
         urls = [f"http://pictures.example/{number}.jpg" for number in range(3)]
         async with listening(service) as base_url:
-            plan = await lm.plan(urls, **await options_at(base_url, max_concurrency=1))
-            run = await lm.run(plan, tmp_path / "out")
+            plan = await lm.aio.plan(urls, **await options_at(base_url, max_concurrency=1))
+            run = await lm.aio.run(plan, tmp_path / "out")
             assert (run.summary().paid, run.summary().held) == (2, 1)
             monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "0")
-            run = await lm.resume(run.folder)
+            run = await lm.aio.resume(run.folder)
         assert (run.summary().paid, run.summary().held) == (2, 0)
 
     @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ class TestPrices:
         service = Inexact(lambda *_: "ack", balance=10_000, polls_until_done=1)
         run, _ = await try_out(service, rows=100, budget=30)
         async with listening(service) as base_url:
-            run = await lm.resume(run.folder, budget=70, base_url=base_url)
+            run = await lm.aio.resume(run.folder, budget=70, base_url=base_url)
         with open_read_only(run.folder) as db:
             holds = [hold for (hold,) in db.execute("SELECT hold FROM submissions ORDER BY submission_id")]
         assert holds[0] == 1
@@ -208,7 +208,7 @@ class TestPrices:
         for job in service.jobs.values():
             job["left"] = 1
         async with listening(service) as base_url:
-            await lm.resume(run.folder, base_url=base_url)
+            await lm.aio.resume(run.folder, base_url=base_url)
         assert 10_000 - service.balance < 150 + 8 * 5, "a few leave before the first answer"
 
     async def test_a_service_that_charges_nothing_gets_several_requests_at_once(self, try_out):
@@ -237,7 +237,7 @@ class TestPrices:
         service = Hostile(lambda *_: "well", price=5, balance=10_000)
         urls = [f"http://pictures.example/{number}.mp4" for number in range(4)] + ["http://pictures.example/a.jpg"]
         async with listening(service) as base_url:
-            run = await lm.run(await lm.plan(urls, **await options_at(base_url, budget=25)), tmp_path / "out")
+            run = await lm.aio.run(await lm.aio.plan(urls, **await options_at(base_url, budget=25)), tmp_path / "out")
         assert service.charged[0].endswith("a.jpg")
         with open_read_only(run.folder) as db:
             holds = [hold for (hold,) in db.execute("SELECT hold FROM submissions ORDER BY submission_id")]
@@ -317,6 +317,6 @@ async def test_another_question_is_refused_on_resume(try_out):
     """Resuming with other features is refused, because half of the rows have answers to the first question."""
     run, _ = await try_out(once(), budget=2)
     with pytest.raises(SettingsError, match="features"):
-        await lm.resume(run.folder, features=["nsfw"])
+        await lm.aio.resume(run.folder, features=["nsfw"])
     with pytest.raises(SettingsError, match="tag-score"):
-        await lm.resume(run.folder, tag_score=0.1)
+        await lm.aio.resume(run.folder, tag_score=0.1)

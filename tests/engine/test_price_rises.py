@@ -35,8 +35,8 @@ async def test_a_budget_holds_if_prices_double(charges_at_once, tmp_path, factor
     urls = ["http://pictures.example/0.jpg", *(f"http://pictures.example/{number}.{kind}" for number in range(1, 150))]
     options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "batch_size": 1, "max_frames": 1}
     async with listening(service) as base_url:
-        plan = await lm.plan(urls, base_url=base_url, budget=BUDGET, **options)
-        run = await lm.run(plan, tmp_path / "out", consent=True)
+        plan = await lm.aio.plan(urls, base_url=base_url, budget=BUDGET, **options)
+        run = await lm.aio.run(plan, tmp_path / "out", consent=True)
     in_flight = (BUDGET - RISE_AT) // 2
     assert BUDGET - factor < service.spent <= max(BUDGET, RISE_AT + factor * in_flight)
     assert (run.summary().paid, run.exit_code) == (service.spent, 3)

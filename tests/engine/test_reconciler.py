@@ -62,15 +62,15 @@ async def test_rows_in_doubt_are_paid_again_only_within_the_allowance(tmp_path, 
     urls = [f"http://pictures.example/{number}.jpg" for number in range(6)]
     async with listening(service) as base_url:
         options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": base_url}
-        run = await lm.run(await lm.plan(urls, budget=8, **options), tmp_path / "out")
+        run = await lm.aio.run(await lm.aio.plan(urls, budget=8, **options), tmp_path / "out")
         assert (run.summary().counts["in_doubt"], run.summary().held) == (2, 2)
         posts = service.posts
-        run = await lm.resume(run.folder)
+        run = await lm.aio.resume(run.folder)
         assert (run.summary().counts["in_doubt"], service.posts) == (2, posts)
-        run = await lm.resume(run.folder, pay_again=1)
+        run = await lm.aio.resume(run.folder, pay_again=1)
         assert (run.summary().counts["in_doubt"], run.summary().counts["ok"], service.posts) == (1, 5, posts + 1)
         assert (run.summary().paid, run.summary().held) == (5, 2)
-        run = await lm.resume(run.folder, pay_again=2)
+        run = await lm.aio.resume(run.folder, pay_again=2)
         summary = run.summary()
     assert (summary.counts["ok"], summary.paid, summary.held) == (6, 6, 2)
     assert len(service.charged) == 8 == summary.paid + summary.held
@@ -82,10 +82,10 @@ async def test_sole_spender_on_resume_resolves_earlier_doubts(tmp_path, charges_
     urls = [f"http://pictures.example/{number}.jpg" for number in range(4)]
     async with listening(service) as base_url:
         options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": base_url}
-        run = await lm.run(await lm.plan(urls, max_concurrency=1, **options), tmp_path / "out")
+        run = await lm.aio.run(await lm.aio.plan(urls, max_concurrency=1, **options), tmp_path / "out")
         assert (run.summary().counts["in_doubt"], run.summary().held) == (1, 1)
         posts = service.posts
-        run = await lm.resume(run.folder, sole_spender=True)
+        run = await lm.aio.resume(run.folder, sole_spender=True)
     assert (run.summary().counts["failed"], run.summary().held, run.summary().paid) == (1, 0, 4)
     assert service.posts == posts
 
@@ -116,12 +116,14 @@ async def test_balances_of_two_accounts_prove_nothing_together(tmp_path, monkeyp
     async with listening(service) as base_url:
         options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": base_url}
         stop = asyncio.Event()
-        async for step in stream_run(await lm.plan(urls, max_concurrency=1, **options), tmp_path / "out", stop=stop):
+        async for step in stream_run(
+            await lm.aio.plan(urls, max_concurrency=1, **options), tmp_path / "out", stop=stop
+        ):
             if isinstance(step, Progress) and step.phase == "reconciling":
                 stop.set()
         monkeypatch.setenv("LIGHTMETER_API_KEY", "another")
         monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "0")
-        run = await lm.resume(tmp_path / "out")
+        run = await lm.aio.resume(tmp_path / "out")
     assert (run.summary().counts["in_doubt"], run.summary().counts["ok"]) == (1, 2)
     assert "of this account" in run.reasons()[0].example
     assert any("nothing can be proven" in line for line in read_statement(run.folder).lines())
@@ -135,7 +137,7 @@ async def test_acknowledged_answers_are_collected_before_anything_is_sent(tmp_pa
     async with listening(service) as base_url:
         options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": base_url}
         stop = asyncio.Event()
-        plan = await lm.plan(urls, max_concurrency=1, batch_size=1, **options)
+        plan = await lm.aio.plan(urls, max_concurrency=1, batch_size=1, **options)
         async for step in stream_run(plan, tmp_path / "out", stop=stop):
             if isinstance(step, Progress) and step.in_flight:
                 stop.set()
@@ -144,7 +146,7 @@ async def test_acknowledged_answers_are_collected_before_anything_is_sent(tmp_pa
         service.polls_until_done = 1
         for job in service.jobs.values():
             job["left"] = 1
-        run = await lm.resume(tmp_path / "out")
+        run = await lm.aio.resume(tmp_path / "out")
     assert run.summary().counts["ok"] == 3
     assert service.posts == 3 >= posts
     assert sorted(service.charged) == sorted(urls)

@@ -34,9 +34,9 @@ def rehearse(tmp_path, charges_at_once):
                 "budget": CREDITS,
                 **options,
             }
-            plan = await lm.plan(manifest, base_url=service.base_url, max_concurrency=8, **options_of_plan)
-            done = await lm.run(plan, tmp_path / "out")
-            async with lm.Client(service.base_url, KEY) as client:
+            plan = await lm.aio.plan(manifest, base_url=service.base_url, max_concurrency=8, **options_of_plan)
+            done = await lm.aio.run(plan, tmp_path / "out")
+            async with lm.aio.Client(service.base_url, KEY) as client:
                 return done, service.fault_counts, CREDITS - await client.credits()
         finally:
             await service.close()

@@ -86,8 +86,8 @@ async def test_the_result_equals_that_of_a_run_without_stream(manifest, service,
     """The tables and the plan file do not depend on `stream`: bad rows, duplicates, repeated ids and findings."""
     source = manifest(1, 2, "1-copy", 2, 3)
     source.write_text(source.read_text() + "i9,\n")
-    plan = await lm.plan(source, **OPTIONS, base_url=service.base_url)
-    whole = await lm.run(plan, tmp_path / "whole", consent=True)
+    plan = await lm.aio.plan(source, **OPTIONS, base_url=service.base_url)
+    whole = await lm.aio.run(plan, tmp_path / "whole", consent=True)
     streamed = await last(stream(source, tmp_path / "out", service))
     # A row's share of a charge depends on the rows that share its request.
     changing = {"run_id", "request_id", "answered_at", "submission_id", "credits"}
@@ -149,7 +149,7 @@ async def test_no_near_duplicate_of_a_row_before_a_stop_is_paid(manifest, pictur
         await steps.aclose()
         before = len(pictures.paths)
         pictures.free.set()
-        run = await lm.resume(tmp_path / "out")
+        run = await lm.aio.resume(tmp_path / "out")
     assert (run.exit_code, run.summary().counts["duplicate"]) == (0, 19)
     assert names_charged(service) == ["0"]
     assert not {*pictures.paths[before:]} & {f"/{number}.jpg" for number in range(10)}
@@ -166,7 +166,7 @@ async def test_the_cap_holds_and_later_rows_are_over_budget(manifest, pictures, 
         run = await last(steps)
         assert (run.exit_code, len(service.charged)) == (3, 7)
         assert (run.summary().counts["over_budget"], run.summary().rows) == (23, 30)
-        run = await lm.resume(tmp_path / "out", budget=30)
+        run = await lm.aio.resume(tmp_path / "out", budget=30)
     assert run.exit_code == 0
     assert len(set(service.charged)) == len(service.charged) == 30
 
@@ -239,7 +239,7 @@ async def test_an_error_in_a_late_row_keeps_what_is_paid(again, manifest, pictur
         if again == "run":
             run = await last(stream(source, tmp_path / "out", service))
         else:
-            run = await lm.resume(tmp_path / "out")
+            run = await lm.aio.resume(tmp_path / "out")
     assert (run.exit_code, run.summary().rows, run.summary().counts["ok"]) == (0, 60, 60)
     assert names_charged(service) == sorted(map(str, range(60)))
 
@@ -249,8 +249,8 @@ async def test_a_manifest_that_grew_pays_only_for_its_new_rows(manifest, picture
     await last(stream(manifest(*range(6)), tmp_path / "out", service))
     run = await last(stream(manifest(*range(3, 12)), tmp_path / "out", service))
     assert (run.summary().counts["ok"], run.summary().paid) == (9, 6)
-    plan = await lm.plan(manifest(*range(15)), **OPTIONS, base_url=service.base_url)
-    run = await lm.run(plan, tmp_path / "out", consent=True)
+    plan = await lm.aio.plan(manifest(*range(15)), **OPTIONS, base_url=service.base_url)
+    run = await lm.aio.run(plan, tmp_path / "out", consent=True)
     assert run.summary().paid == 3
     run = await last(stream(manifest(*range(17)), tmp_path / "out", service))
     assert (run.summary().counts["ok"], run.summary().paid) == (17, 2)
@@ -270,9 +270,9 @@ async def test_a_run_without_stream_takes_over_an_unfinished_one(way, manifest, 
         pictures.free.set()
         if way == "prepare":
             assert (await prepare_run(source, tmp_path / "out", **options)).summary.rows == 10
-            run = await lm.resume(tmp_path / "out")
+            run = await lm.aio.resume(tmp_path / "out")
         else:
-            run = await lm.run(await lm.plan(source, **options), tmp_path / "out", consent=True)
+            run = await lm.aio.run(await lm.aio.plan(source, **options), tmp_path / "out", consent=True)
     assert (run.exit_code, run.summary().rows) == (0, 10)
     assert names_charged(service) == sorted(map(str, range(10)))
 
@@ -292,8 +292,8 @@ async def test_frames_of_videos_are_sent_while_rows_are_read(service, tmp_path):
     source = tmp_path / "videos.csv"
     source.write_text(f"path\n{tiny_video(tmp_path / 'video.avi')}\n")
     options = {"video": "frames", "upload": "always", "max_frames": 3}
-    plan = await lm.plan(source, **{**OPTIONS, **options}, base_url=service.base_url)
-    whole = await lm.run(plan, tmp_path / "whole", consent=True)
+    plan = await lm.aio.plan(source, **{**OPTIONS, **options}, base_url=service.base_url)
+    whole = await lm.aio.run(plan, tmp_path / "whole", consent=True)
     streamed = await last(stream(source, tmp_path / "out", service, **options))
     assert streamed.summary().counts == whole.summary().counts
     assert streamed.summary().paid == whole.summary().paid > 0
@@ -308,11 +308,11 @@ async def test_a_manifest_in_memory_continues_only_with_the_manifest(pictures, s
         await until(steps, lambda step: step.paid == 5)
         await steps.aclose()
         pictures.free.set()
-        run = await lm.resume(tmp_path / "out")
+        run = await lm.aio.resume(tmp_path / "out")
         assert "in memory" in str(run.stopped_by)
         assert len(service.charged) == 5
         options = {**OPTIONS, "base_url": service.base_url}
-        run = await lm.run(rows, tmp_path / "out", consent=True, stream=True, **options)
+        run = await lm.aio.run(rows, tmp_path / "out", consent=True, stream=True, **options)
     assert run.exit_code == 0
     assert names_charged(service) == sorted(map(str, range(8)))
 
@@ -329,18 +329,20 @@ async def test_a_manifest_in_memory_continues_only_with_the_manifest(pictures, s
 async def test_options_that_need_all_rows_are_refused(options, words, manifest, service, tmp_path):
     """The message names both options; nothing is sent and no folder is made."""
     with pytest.raises(UsageError) as refused:
-        await lm.run(manifest(1), tmp_path / "out", stream=True, **{**OPTIONS, "base_url": service.base_url, **options})
+        await lm.aio.run(
+            manifest(1), tmp_path / "out", stream=True, **{**OPTIONS, "base_url": service.base_url, **options}
+        )
     assert all(word in str(refused.value) for word in words)
     assert not (tmp_path / "out").exists()
 
 
 async def test_a_plan_cannot_be_streamed(manifest, service, tmp_path):
     """A plan object has all rows already; a manifest without `stream` has no plan."""
-    plan = await lm.plan(manifest(1), **OPTIONS, base_url=service.base_url)
+    plan = await lm.aio.plan(manifest(1), **OPTIONS, base_url=service.base_url)
     with pytest.raises(UsageError, match="stream=True"):
-        await lm.run(plan, tmp_path / "out", stream=True)
+        await lm.aio.run(plan, tmp_path / "out", stream=True)
     with pytest.raises(UsageError, match="takes a plan"):
-        await lm.run(manifest(1), tmp_path / "out", **OPTIONS)
+        await lm.aio.run(manifest(1), tmp_path / "out", **OPTIONS)
     assert service.posts == 0
 
 

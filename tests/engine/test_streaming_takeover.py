@@ -78,19 +78,19 @@ async def test_the_cap_holds_over_both_parts_of_the_run(way, interrupted, tmp_pa
     await interrupted.interrupt(budget=7)
     run_id = read_run_header(out).run_id
     if way == "plan and run":
-        await lm.run(await lm.plan(source, **options), out)
+        await lm.aio.run(await lm.aio.plan(source, **options), out)
     elif way == "prepare":
         assert (await prepare_run(source, out, **options)).summary.rows == ROWS
-        await lm.resume(out)
+        await lm.aio.resume(out)
     else:
-        (await lm.plan(source, **options)).save(tmp_path / "plan.json")
+        (await lm.aio.plan(source, **options)).save(tmp_path / "plan.json")
         command = ["run", "--plan", tmp_path / "plan.json", "--out", out, "--yes", "--json"]
         process = fork_server.start(*command, env={"LIGHTMETER_API_KEY": "key", "LIGHTMETER_CHARGES_FINAL_S": "0"})
         assert (await asyncio.to_thread(process.wait)).code == 3
     summary = lm.open(out).summary()
     assert (summary.paid, len(interrupted.service.charged), summary.counts["over_budget"]) == (7, 7, ROWS - 7)
     assert (summary.planning_finished, summary.rows, read_run_header(out).run_id) == (True, ROWS, run_id)
-    run = await lm.resume(out, budget=ROWS)
+    run = await lm.aio.resume(out, budget=ROWS)
     assert (run.exit_code, run.summary().paid) == (0, ROWS)
     assert names_charged(interrupted.service) == sorted(map(str, range(ROWS)))
 
@@ -102,7 +102,7 @@ async def test_a_new_row_that_repeats_a_paid_one_is_its_duplicate(interrupted, m
     interrupted.write(*range(PAID + 1), "0-copy", "3-copy")
     await interrupted.interrupt()
     export_tables(interrupted.out, rewrite_all=True, processes=2, map_shards=map)
-    run = await lm.run(await lm.plan(interrupted.source, **interrupted.options), interrupted.out)
+    run = await lm.aio.run(await lm.aio.plan(interrupted.source, **interrupted.options), interrupted.out)
     assert names_charged(interrupted.service) == sorted(map(str, range(PAID + 1)))
     assert run.summary().counts["duplicate"] == 2
     assert set(run.assets["item_id"]) == set(run.tags["item_id"]) >= {"i0-copy", "i3-copy"}
@@ -115,7 +115,7 @@ async def test_new_rows_get_the_answers_of_earlier_runs(interrupted):
     await last(stream(interrupted.source, interrupted.out, interrupted.service))
     interrupted.write(*range(ROWS))
     await interrupted.interrupt()
-    run = await lm.run(await lm.plan(interrupted.source, **interrupted.options), interrupted.out)
+    run = await lm.aio.run(await lm.aio.plan(interrupted.source, **interrupted.options), interrupted.out)
     assert (run.exit_code, run.summary().paid, run.summary().counts["ok"]) == (0, ROWS - 2, ROWS)
     assert names_charged(interrupted.service) == sorted(map(str, range(ROWS)))
 
@@ -128,9 +128,9 @@ async def test_frames_of_videos_are_added(interrupted, tmp_path):
     options = {**interrupted.options, "video": "frames", "upload": "always", "max_frames": 3}
     empty = await plan_without_rows(interrupted.source, make_options(**options), read_settings())
     prepare_run_journal(empty, interrupted.out)
-    plan = await lm.plan(interrupted.source, **options)
-    whole = await lm.run(plan, tmp_path / "whole")
-    run = await lm.run(plan, interrupted.out)
+    plan = await lm.aio.plan(interrupted.source, **options)
+    whole = await lm.aio.run(plan, tmp_path / "whole")
+    run = await lm.aio.run(plan, interrupted.out)
     assert run.summary().counts == whole.summary().counts
     assert run.summary().paid == whole.summary().paid > 0
     assert len(run.tags) == len(whole.tags) > 0
@@ -139,9 +139,9 @@ async def test_frames_of_videos_are_added(interrupted, tmp_path):
 async def test_a_plan_with_other_options_is_refused(interrupted):
     """As for each run of the folder's manifest: the error names the option, and the run can be resumed."""
     await interrupted.interrupt()
-    plan = await lm.plan(interrupted.source, **{**interrupted.options, "features": ["tags", "colors"]})
+    plan = await lm.aio.plan(interrupted.source, **{**interrupted.options, "features": ["tags", "colors"]})
     with pytest.raises(SettingsError, match="other options: features"):
-        await lm.run(plan, interrupted.out)
+        await lm.aio.run(plan, interrupted.out)
     assert not summarize(interrupted.out).planning_finished
-    assert (await lm.resume(interrupted.out)).exit_code == 0
+    assert (await lm.aio.resume(interrupted.out)).exit_code == 0
     assert names_charged(interrupted.service) == sorted(map(str, range(ROWS)))

@@ -22,8 +22,8 @@ RUN = textwrap.dedent(f"""
     import sys
     import lightmeter as lm
     urls = [f"http://{{sys.argv[2]}}.example/{{number}}.jpg" for number in range({ROWS})]
-    plan = lm.sync(lm.plan(urls, features=["tags"], backends=["clarifai"], precheck=False, base_url=sys.argv[1]))
-    run = lm.sync(lm.run(plan, sys.argv[3]))
+    plan = lm.plan(urls, features=["tags"], backends=["clarifai"], precheck=False, base_url=sys.argv[1])
+    run = lm.run(plan, sys.argv[3])
     assert run.summary().counts["ok"] == {ROWS}, run.summary()
 """)
 

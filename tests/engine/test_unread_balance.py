@@ -62,23 +62,23 @@ async def test_a_run_that_cannot_start_writes_its_tables(service, tmp_path, fail
     """The error says that nothing was spent, and the tables show the rows of the new run, which replaced the former."""
     service.failure, out = failure, tmp_path / "out"
     url = "http://pictures.example/{}.jpg"
-    first = await lm.plan([{"id": "a", "url": url.format("a")}], base_url=service.base_url, **OPTIONS)
-    await lm.run(first, out, consent=True)
+    first = await lm.aio.plan([{"id": "a", "url": url.format("a")}], base_url=service.base_url, **OPTIONS)
+    await lm.aio.run(first, out, consent=True)
     rows = [{"id": name, "url": url.format(name)} for name in "ab"]
-    plan = await lm.plan(rows, base_url=service.base_url, **OPTIONS)
+    plan = await lm.aio.plan(rows, base_url=service.base_url, **OPTIONS)
     service.told = 0
     with pytest.raises(error) as raised:
-        await lm.run(plan, out, consent=True)
+        await lm.aio.run(plan, out, consent=True)
     assert hint in raised.value.hint
     assert "charged" not in raised.value.hint
     assert assets(out) == [("a", "ok", "cached"), ("b", "pending", None)]
     assert service.charged == [url.format("a")]
     service.told = None
-    await lm.run(plan, out, consent=True)
+    await lm.aio.run(plan, out, consent=True)
     assert assets(out) == [("a", "ok", "cached"), ("b", "ok", None)]
     service.told = 0
     with pytest.raises(error) as raised:  # nothing is left to do
-        await lm.resume(out)
+        await lm.aio.resume(out)
     assert raised.value.exit_code in {2, 4}
 
 

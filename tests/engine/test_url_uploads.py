@@ -58,8 +58,8 @@ def analyzed(tmp_path, monkeypatch):
     async def run(urls, upload):
         async with service() as base_url:
             options = {"features": ["colors"], "backends": ["palette"], "precheck": False, "base_url": base_url}
-            plan = await lm.plan(urls, upload=upload, **options)
-            return await lm.run(plan, tmp_path / "out")
+            plan = await lm.aio.plan(urls, upload=upload, **options)
+            return await lm.aio.run(plan, tmp_path / "out")
 
     return run
 
@@ -94,8 +94,8 @@ async def test_rows_with_one_url_are_all_sent_as_files(tmp_path, charges_at_once
     async with listening(Hostile(script, answer_s=0.2)) as base_url:
         options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": base_url}
         rows = [{"id": str(number), "url": pictures[number > 0]} for number in range(4)]
-        plan = await lm.plan(rows, upload="fallback", duplicates="off", **options)
-        run = await lm.run(plan, tmp_path / "out")
+        plan = await lm.aio.plan(rows, upload="fallback", duplicates="off", **options)
+        run = await lm.aio.run(plan, tmp_path / "out")
     assert len(refused) > 1
     assert (run.summary().counts["ok"], run.summary().paid) == (4, 4)
 
@@ -127,11 +127,11 @@ async def test_a_resume_sends_content_that_could_not_be_fetched_before(tmp_path,
     async with served(app) as site, listening(service) as base_url:
         urls = [f"{site}/1.jpg", f"{site}/2.jpg", f"{site}/broken"]
         options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": base_url}
-        run = await lm.run(await lm.plan(urls, upload="always", duplicates="off", **options), tmp_path / "out")
+        run = await lm.aio.run(await lm.aio.plan(urls, upload="always", duplicates="off", **options), tmp_path / "out")
         assert (run.summary().counts["failed"], service.posts) == (3, 0)
         assert any("fetch" in step and f"lightmeter resume {run.folder}" in step for step in next_steps(run.folder))
         down = False
-        run = await lm.resume(run.folder)
+        run = await lm.aio.resume(run.folder)
     assert (run.summary().counts["ok"], run.summary().counts["failed"], service.posts) == (2, 1, 2)
     assert (run.summary().paid, run.assets["status"].tolist()) == (2, ["ok", "ok", "failed"])
     assert fetched.count("/broken") == 1

@@ -21,7 +21,7 @@ async def progress_of(tmp_path, service, *, stop_when_waiting, **options):
     urls = [f"http://pictures.example/{number}.jpg" for number in range(3)]
     stop, events, last = asyncio.Event(), [], None
     async with listening(service) as base_url:
-        plan = await lm.plan(
+        plan = await lm.aio.plan(
             urls,
             features=["tags"],
             backends=["clarifai"],

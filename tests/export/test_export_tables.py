@@ -40,7 +40,7 @@ def run_into(tmp_path, monkeypatch):
         manifest.write_text("\n".join(lines) + "\n", encoding="utf-8")
         options = {"features": features, "backends": ["clarifai"], "precheck": False, "batch_size": 3, **more}
         async with listening(script if isinstance(script, Hostile) else Hostile(script)) as base_url:
-            return await lm.run(await lm.plan(manifest, base_url=base_url, **options), tmp_path / "out")
+            return await lm.aio.run(await lm.aio.plan(manifest, base_url=base_url, **options), tmp_path / "out")
 
     return run
 
@@ -223,8 +223,8 @@ async def test_pictures_by_url_and_files_have_their_size(tmp_path, monkeypatch, 
     manifest = tmp_path / "both.csv"
     lines = [*(f"{data_server}/{row['path']}," for row in own), *(f",{path}" for path in files)]
     manifest.write_text("url,path\n" + "\n".join(lines) + "\n")
-    plan = await lm.plan(str(manifest), features=["colors"], budget=50)
-    assets = (await lm.run(plan, tmp_path / "out")).table("assets").to_pylist()
+    plan = await lm.aio.plan(str(manifest), features=["colors"], budget=50)
+    assets = (await lm.aio.run(plan, tmp_path / "out")).table("assets").to_pylist()
     assert [row["content_bytes"] for row in assets] == [path.stat().st_size for path in (*files, *files)]
     sizes = [(row["width"], row["height"]) for row in assets]
     assert sizes[:2] == sizes[2:]

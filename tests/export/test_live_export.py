@@ -62,11 +62,11 @@ async def run_in_steps(tmp_path, budgets, script=lambda *_: "answer", between=la
     out = tmp_path / "out"
     async with listening(Hostile(script)) as base_url:
         options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "batch_size": 1}
-        plan = await lm.plan(urls, base_url=base_url, **options, budget=budgets[0])
-        run = await lm.run(plan, out)
+        plan = await lm.aio.plan(urls, base_url=base_url, **options, budget=budgets[0])
+        run = await lm.aio.run(plan, out)
         between(out)
         for budget in budgets[1:]:
-            run = await lm.resume(out, budget=budget)
+            run = await lm.aio.resume(out, budget=budget)
             between(out)
     return run
 
@@ -118,7 +118,7 @@ async def test_an_export_that_was_cut_short_is_repaired(tmp_path, environment, s
     monkeypatch.setattr(Dataset, "_add_parts", add_parts)
     async with listening(Hostile(lambda *_: "answer")) as base_url:
         with pytest.raises(Killed):
-            await lm.resume(out, budget=100, base_url=base_url)
+            await lm.aio.resume(out, budget=100, base_url=base_url)
     monkeypatch.setattr(Dataset, "_add_parts", original)
     export_tables(out)
     repaired = {table: rows_of(out, table) for table in TABLES}
@@ -136,7 +136,7 @@ async def test_several_processes_write_what_one_writes(tmp_path, environment, sm
     assert written == {table: sum(rows.values()) for table, rows in alone.items()}
     assert len(Dataset(out).parts("tags")) > 1
     async with listening(Hostile(lambda *_: "answer")) as base_url:
-        await lm.resume(out, budget=100, base_url=base_url)
+        await lm.aio.resume(out, budget=100, base_url=base_url)
     resumed = {table: rows_of(out, table) for table in TABLES}
     assert resumed["tags"].total() == ROWS + 3
     export_tables(out, rewrite_all=True)
@@ -176,7 +176,7 @@ async def test_a_process_writes_tables_while_the_run_goes_on(tmp_path, environme
     service = Hostile(lambda *_: "answer", balance=10_000, answer_s=0.2)
     async with listening(service) as base_url:
         options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "batch_size": 1}
-        plan = await lm.plan(urls, base_url=base_url, **options)
+        plan = await lm.aio.plan(urls, base_url=base_url, **options)
         stop = asyncio.Event()
         async for step in stream_run(plan, out, stop=stop):
             if not stop.is_set() and Dataset(out).parts("assets"):
@@ -210,8 +210,8 @@ async def test_nothing_is_added_while_older_runs_have_the_same_items(tmp_path, e
     urls = [f"http://pictures.example/new-{number}.jpg" for number in range(3)]
     async with listening(Hostile(lambda *_: "answer")) as base_url:
         options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False}
-        plan = await lm.plan(urls, base_url=base_url, **options)
-        await lm.run(plan, out)
+        plan = await lm.aio.plan(urls, base_url=base_url, **options)
+        await lm.aio.run(plan, out)
     with open_read_only(out) as db:
         assert db.execute("SELECT count(*) FROM items").fetchone() == (3,)
     after = {table: rows_of(out, table) for table in TABLES}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import lightmeter as lm
+from lightmeter.api.blocking import wait_for
 from tests.html_report import scripted_service
 
 
@@ -15,10 +16,10 @@ def finished_run(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LIGHTMETER_API_KEY", "key")
         patch.setenv("LIGHTMETER_SETTINGS", str(folder / "none.toml"))
-        return lm.sync(scripted_service.run_all(folder))
+        return wait_for(scripted_service.run_all(folder))
 
 
 @pytest.fixture(scope="session")
 def html(finished_run):
     """The text of its report."""
-    return lm.sync(lm.report(finished_run, thumbnails=60)).read_text(encoding="utf-8")
+    return lm.report(finished_run, thumbnails=60).read_text(encoding="utf-8")

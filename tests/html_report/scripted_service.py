@@ -123,7 +123,7 @@ async def run_all(folder: Path, **options: object) -> lm.Run:
         await site.start()
         base_url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         defaults = {"features": ["tags", "colors", "nsfw"], "backends": ["clarifai"], "precheck": False, "budget": 90}
-        plan = await lm.plan(manifest(folder), **{**defaults, "base_url": base_url, **options})
-        return await lm.run(plan, folder / "out")
+        plan = await lm.aio.plan(manifest(folder), **{**defaults, "base_url": base_url, **options})
+        return await lm.aio.run(plan, folder / "out")
     finally:
         await runner.cleanup()

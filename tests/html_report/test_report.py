@@ -145,14 +145,14 @@ def test_unsafe_pictures_are_blurred(page, html, finished_run):
 
 def test_the_same_run_gives_the_same_page(finished_run, html):
     """Two reports of a run differ only in the time of the report."""
-    again = lm.sync(lm.report(finished_run, thumbnails=60)).read_text(encoding="utf-8")
+    again = lm.report(finished_run, thumbnails=60).read_text(encoding="utf-8")
     timestamp = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC")
     assert timestamp.sub("", again) == timestamp.sub("", html)
 
 
 def test_by_groups_palettes_and_costs(finished_run, tmp_path):
     """`by` groups palettes and costs by any column of the manifest, whatever its values."""
-    text = ParsedPage(lm.sync(lm.report(finished_run, by="team")).read_text(encoding="utf-8")).sections
+    text = ParsedPage(lm.report(finished_run, by="team").read_text(encoding="utf-8")).sections
     assert "<b>west</b>" in text["colours"]
     assert re.search(r"Cost by team.*north.*south", text["credits"], re.DOTALL)
 
@@ -161,7 +161,7 @@ def test_by_groups_palettes_and_costs(finished_run, tmp_path):
 def test_an_unsuitable_group_column_is_refused(finished_run, column, message):
     """An unknown column, or one with more values than a page can show, is a usage error that says so."""
     with pytest.raises(UsageError, match=message):
-        lm.sync(lm.report(finished_run, by=column))
+        lm.report(finished_run, by=column)
 
 
 def test_remote_pictures_are_fetched_only_with_fetch_thumbnails(tmp_path, monkeypatch):
@@ -170,11 +170,11 @@ def test_remote_pictures_are_fetched_only_with_fetch_thumbnails(tmp_path, monkey
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "a.jpg").write_bytes(tiny_jpeg(width=320, height=200))
     with serve_folder(tmp_path / "files") as base:
-        plan = lm.sync(lm.plan([f"{base}/a.jpg"], features=["colors"], precheck=False))
-        run = lm.sync(lm.run(plan, tmp_path / "out"))
-        without = lm.sync(lm.report(run)).read_text(encoding="utf-8")
-        fetched = lm.sync(lm.report(run, fetch_thumbnails=True)).read_text(encoding="utf-8")
-    after_server_stop = lm.sync(lm.report(run, fetch_thumbnails=True)).read_text(encoding="utf-8")
+        plan = lm.plan([f"{base}/a.jpg"], features=["colors"], precheck=False)
+        run = lm.run(plan, tmp_path / "out")
+        without = lm.report(run).read_text(encoding="utf-8")
+        fetched = lm.report(run, fetch_thumbnails=True).read_text(encoding="utf-8")
+    after_server_stop = lm.report(run, fetch_thumbnails=True).read_text(encoding="utf-8")
     assert "not on this machine" in without
     assert "data:image/jpeg" not in without
     assert "data:image/jpeg" in fetched
@@ -185,18 +185,18 @@ def test_credits_are_split_by_back_end_if_prices_are_known(finished_run, tmp_pat
     """The split is shown for the embedded service, whose prices are exact, and not for a video of unknown length."""
     monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
     (tmp_path / "a.jpg").write_bytes(tiny_jpeg())
-    plan = lm.sync(lm.plan(pd.DataFrame({"path": [str(tmp_path / "a.jpg")]}), features=["colors"]))
-    text = ParsedPage(lm.sync(lm.report(lm.sync(lm.run(plan, tmp_path / "out")))).read_text(encoding="utf-8")).sections
+    plan = lm.plan(pd.DataFrame({"path": [str(tmp_path / "a.jpg")]}), features=["colors"])
+    text = ParsedPage(lm.report(lm.run(plan, tmp_path / "out")).read_text(encoding="utf-8")).sections
     assert re.search(r"What was paid for .*palette +colors +1 +0\.2 +rounded up .*0\.8", text["credits"])
     assert "The one row is answered." in text[""]
-    assert "What was paid for" not in lm.sync(lm.report(finished_run)).read_text(encoding="utf-8")
+    assert "What was paid for" not in lm.report(finished_run).read_text(encoding="utf-8")
 
 
 def test_a_run_without_tables_shows_rows_and_credits(finished_run, tmp_path):
     """Without tables, the page shows what the journal holds and names the command that writes the tables."""
     for part in ("journal.sqlite", "plan.json"):
         (tmp_path / part).write_bytes((finished_run.folder / part).read_bytes())
-    text = ParsedPage(lm.sync(lm.report(tmp_path)).read_text(encoding="utf-8")).sections
+    text = ParsedPage(lm.report(tmp_path).read_text(encoding="utf-8")).sections
     assert "lightmeter rebuild DIR" in text[""]
     assert set(text) == {"", "rows", "credits", "origin"}
 
@@ -218,14 +218,14 @@ def test_one_duckdb_connection_with_a_memory_limit(finished_run, monkeypatch):
 
     monkeypatch.setattr("lightmeter.html_report.load.QuerySession", RecordingSession)
     monkeypatch.setattr(duckdb, "connect", counting_connect)
-    lm.sync(lm.report(finished_run))
+    lm.report(finished_run)
     assert (connections, limits) == ([1], ["256.0 MiB"])
 
 
 def test_a_folder_without_a_run_is_an_error(tmp_path):
     """The error names the missing run, and nothing is written into the folder."""
     with pytest.raises(JournalError, match="holds no run"):
-        lm.sync(lm.report(tmp_path))
+        lm.report(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -169,8 +169,8 @@ async def test_keys_that_begin_anew_in_each_tar_lose_no_row(tmp_path, charges_at
         make_tar(tmp_path / "shards" / f"{shard}.tar", members)
     make_tar(tmp_path / "shards" / "3.tar", {**sample("0/unique", pictures[6 - 1].read_bytes()), "1.json": b"{}"})
     for options in ({}, {"id_column": "id"}):
-        plan = await lm.plan(tmp_path / "shards", features=["colors"], backends=["palette"], budget=50, **options)
-        run = await lm.run(plan, tmp_path / f"out{len(options)}")
+        plan = await lm.aio.plan(tmp_path / "shards", features=["colors"], backends=["palette"], budget=50, **options)
+        run = await lm.aio.run(plan, tmp_path / f"out{len(options)}")
         rows = run.table("assets").to_pylist()
         assert [(row["item_id"], row["status"]) for row in rows] == [
             *(("0", "ok"), ("1", "ok"), ("1.tar/0.jpg", "ok"), ("1.tar/1.jpg", "ok"), ("2.tar/0.jpg", "ok")),
@@ -185,10 +185,10 @@ async def test_a_run_sends_the_bytes_of_the_members_and_goes_on_after_a_stop(tmp
     members = {f"{number}.jpg": path.read_bytes() for number, path in enumerate(pictures)}
     members = {"0.cls": b"5", **members, "3.txt": b"no picture"}
     make_tar(tmp_path / "s.tar", members)
-    plan = await lm.plan(tmp_path / "s.tar", features=["colors"], backends=["palette"], budget=1)
-    run = await lm.run(plan, tmp_path / "out")
+    plan = await lm.aio.plan(tmp_path / "s.tar", features=["colors"], backends=["palette"], budget=1)
+    run = await lm.aio.run(plan, tmp_path / "out")
     assert 0 < run.summary().counts["ok"] < 3
-    run = await lm.resume(tmp_path / "out", budget=50)
+    run = await lm.aio.resume(tmp_path / "out", budget=50)
     assert (run.summary().counts["ok"], run.summary().counts["skipped"]) == (3, 1)
     rows = run.table("assets").to_pylist()
     assert [row["item_id"] for row in rows] == ["0", "1", "2", "3"]

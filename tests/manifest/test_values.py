@@ -74,8 +74,8 @@ def test_a_long_integer_changes_no_other_value_of_its_row(number, other, text):
 def test_an_integer_beside_floats_loses_no_digit(tmp_path, values):
     """A column with floats and with an integer that a float would round is a column of texts, with all digits."""
     rows = [{"id": str(place), "url": URL, "n": value} for place, value in enumerate(values)]
-    plan = lm.sync(lm.plan(manifest(tmp_path, "jsonl", rows), features=["tags"], precheck=False, budget=0))
-    run = lm.sync(lm.run(plan, out=tmp_path / "out"))
+    plan = lm.plan(manifest(tmp_path, "jsonl", rows), features=["tags"], precheck=False, budget=0)
+    run = lm.run(plan, out=tmp_path / "out")
     assert run.table("assets")["n"].to_pylist() == list(map(str, values))
 
 

@@ -34,8 +34,8 @@ RUN = textwrap.dedent("""
     import lightmeter as lm
     base_url, name, out = sys.argv[1:]
     urls = [f"http://{name}.example/{number}.jpg" for number in range(30)]
-    plan = lm.sync(lm.plan(urls, features=["tags"], backends=["clarifai"], precheck=False, base_url=base_url))
-    lm.sync(lm.run(plan, out))
+    plan = lm.plan(urls, features=["tags"], backends=["clarifai"], precheck=False, base_url=base_url)
+    lm.run(plan, out)
 """)
 
 
@@ -84,7 +84,7 @@ async def test_the_budget_of_a_key_holds_for_every_spelling_of_the_address(tmp_p
     async with listening(service) as base_url:
         for number, spelling in enumerate(spellings(base_url)):
             urls = [f"http://pictures.example/{number}-{picture}.jpg" for picture in range(5)]
-            await lm.run(await lm.plan(urls, base_url=spelling, **OPTIONS), tmp_path / f"out{number}")
+            await lm.aio.run(await lm.aio.plan(urls, base_url=spelling, **OPTIONS), tmp_path / f"out{number}")
     assert len(service.charged) == 8
 
 
@@ -110,8 +110,8 @@ async def test_the_rest_of_a_keys_budget_is_spent_as_a_budget_of_the_run(
         service = Hostile(lambda *_: "well")
         async with listening(service) as base_url:
             budget = 7 if name == "run" else 1000 if "sample" in options else None
-            plan = await lm.plan(rows, base_url=base_url, max_concurrency=1, budget=budget, **options, **OPTIONS)
-            run = await lm.run(plan, tmp_path / name)
+            plan = await lm.aio.plan(rows, base_url=base_url, max_concurrency=1, budget=budget, **options, **OPTIONS)
+            run = await lm.aio.run(plan, tmp_path / name)
         counts.append((len(service.charged), run.summary().counts))
     assert counts[0] == counts[1]
     assert counts[0][0] == charged
@@ -123,8 +123,8 @@ async def test_a_row_without_a_highest_price_is_not_sent_within_a_keys_budget(tm
     service = Hostile(lambda *_: "well")
     async with listening(service) as base_url:
         rows = [{"url": "http://pictures.example/v.mp4"}, *IMAGES[:3]]
-        run = await lm.run(
-            await lm.plan(rows, base_url=base_url, max_frames=0, **OPTIONS), tmp_path / "out", consent=True
+        run = await lm.aio.run(
+            await lm.aio.plan(rows, base_url=base_url, max_frames=0, **OPTIONS), tmp_path / "out", consent=True
         )
     assert sorted(service.charged) == [row["url"] for row in IMAGES[:3]]
     assert [(one.status, one.reason, one.rows) for one in run.reasons()] == [("over_budget", "no_bound", 1)]
@@ -238,12 +238,12 @@ async def test_a_run_that_continues_an_older_journal_counts_once(tmp_path, charg
     options = {**OPTIONS, "batch_size": 1}
     async with listening(service) as base_url:
         urls = [f"http://pictures.example/{number}.jpg" for number in range(60)]
-        await lm.run(await lm.plan(urls, base_url=base_url, budget=10, **options), out)
+        await lm.aio.run(await lm.aio.plan(urls, base_url=base_url, budget=10, **options), out)
         shutil.copytree(out, tmp_path / "backup")
-        await lm.resume(out, budget=30)
+        await lm.aio.resume(out, budget=30)
         shutil.rmtree(out)
         (tmp_path / "backup").rename(out)
-        run = await lm.resume(out, budget=100, accept_journal=True)
+        run = await lm.aio.resume(out, budget=100, accept_journal=True)
     assert len(service.charged) == 40
     assert (run.summary().paid, run.summary().held) == (20, 20)
     assert [reason.reason for reason in run.reasons()] == ["key_budget"]

@@ -41,12 +41,12 @@ def well(*_) -> str:
 
 async def plan_of(base_url: str, rows: int = ROWS, **options):
     urls = [f"http://pictures.example/{number}.jpg" for number in range(rows)]
-    return await lm.plan(urls, base_url=base_url, **OPTIONS, **options)
+    return await lm.aio.plan(urls, base_url=base_url, **OPTIONS, **options)
 
 
 async def part_of_a_run(base_url: str, out: Path, budget: int, **options):
     """Return a run that is stopped by its budget."""
-    return await lm.run(await plan_of(base_url, budget=budget, **options), out)
+    return await lm.aio.run(await plan_of(base_url, budget=budget, **options), out)
 
 
 async def killed_run(fork_server: ForkServer, base_url: str, out: Path, at_least: int, service: Slow) -> None:
@@ -101,7 +101,7 @@ async def test_a_killed_run_continues_without_confirmation(fork_server, tmp_path
     service = Slow()
     async with listening(service) as base_url:
         await killed_run(fork_server, base_url, tmp_path / "out", 20, service)
-        run = await lm.resume(tmp_path / "out")
+        run = await lm.aio.resume(tmp_path / "out")
     assert run.summary().counts["pending"] == 0
     assert not twice(service)
 
@@ -115,16 +115,16 @@ async def test_a_journal_that_lost_its_log_stops_before_it_pays_again(fork_serve
         posts, run_id = service.posts, read_run_header(tmp_path / "out").run_id
         for _ in range(2):
             with pytest.raises(JournalConflict, match="older than its run") as caught:
-                await lm.resume(tmp_path / "out")
+                await lm.aio.resume(tmp_path / "out")
             assert caught.value.exit_code == 2
             assert "--accept-journal" in caught.value.hint
         assert service.posts == posts
         assert read_run_header(tmp_path / "out").run_id == run_id
-        run = await lm.resume(tmp_path / "out", accept_journal=True)
+        run = await lm.aio.resume(tmp_path / "out", accept_journal=True)
         assert run.summary().counts["ok"] == ROWS
         assert read_run_header(tmp_path / "out").run_id != run_id
         posts = service.posts
-        assert (await lm.resume(tmp_path / "out")).summary().counts["ok"] == ROWS
+        assert (await lm.aio.resume(tmp_path / "out")).summary().counts["ok"] == ROWS
     assert service.posts == posts
     assert len(service.keys) == len(set(service.keys)), "no key stands for two requests"
 
@@ -136,13 +136,13 @@ async def test_what_was_lost_still_counts_against_the_budget(tmp_path):
     async with listening(service) as base_url:
         await part_of_a_run(base_url, out, budget=10)
         shutil.copytree(out, tmp_path / "backup")
-        await lm.resume(out, budget=30)
+        await lm.aio.resume(out, budget=30)
         shutil.rmtree(out)
         (tmp_path / "backup").rename(out)
         with pytest.raises(JournalConflict, match="10 of 30 requests"):
-            await lm.resume(out, budget=40)
+            await lm.aio.resume(out, budget=40)
         assert read_run_header(out).options.budget == 10, "who was refused has changed nothing"
-        run = await lm.resume(out, budget=40, accept_journal=True)
+        run = await lm.aio.resume(out, budget=40, accept_journal=True)
     summary = run.summary()
     assert len(service.charged) == 40
     assert (summary.paid, summary.held, summary.requests) == (20, 20, 40)
@@ -158,13 +158,13 @@ async def test_only_one_of_two_copies_keeps_the_run_id(tmp_path):
         await part_of_a_run(base_url, one, budget=10)
         shutil.copytree(one, two)
         with pytest.raises(JournalConflict, match=r"copy of the run in .*one"):
-            await lm.resume(two, budget=20)
-        await lm.resume(one, budget=20)
+            await lm.aio.resume(two, budget=20)
+        await lm.aio.resume(one, budget=20)
         assert len(service.charged) == 20
-        await lm.resume(two, budget=20, accept_journal=True)
+        await lm.aio.resume(two, budget=20, accept_journal=True)
         assert read_run_header(one).run_id != read_run_header(two).run_id
         for folder in (one, two):
-            assert (await lm.resume(folder)).summary().paid == 20
+            assert (await lm.aio.resume(folder)).summary().paid == 20
     assert len(service.charged) == 30
     assert len(service.keys) == len(set(service.keys))
 
@@ -194,11 +194,11 @@ async def test_a_moved_folder_continues_without_confirmation(tmp_path):
     async with listening(service) as base_url:
         await part_of_a_run(base_url, tmp_path / "one", budget=10)
         (tmp_path / "one").rename(tmp_path / "two")
-        await lm.resume(tmp_path / "two", budget=20)
+        await lm.aio.resume(tmp_path / "two", budget=20)
         (tmp_path / "link").symlink_to(tmp_path / "two")
-        await lm.resume(tmp_path / "link", budget=30)
+        await lm.aio.resume(tmp_path / "link", budget=30)
         await part_of_a_run(base_url, tmp_path / "one", budget=10)
-        await lm.resume(tmp_path / "two", budget=40)
+        await lm.aio.resume(tmp_path / "two", budget=40)
     assert len(service.charged) == 50
 
 
@@ -208,7 +208,7 @@ async def test_without_a_watermark_a_run_continues(tmp_path, caplog):
     async with listening(service) as base_url:
         await part_of_a_run(base_url, tmp_path / "out", budget=10)
         shutil.rmtree(state_folder())
-        run = await lm.resume(tmp_path / "out", budget=ROWS, sole_spender=True)
+        run = await lm.aio.resume(tmp_path / "out", budget=ROWS, sole_spender=True)
     assert run.summary().counts["ok"] == ROWS
     assert not caplog.records
     assert watermark_path(read_settings().state_dir, read_run_header(run.folder).run_id).exists()
@@ -222,16 +222,16 @@ async def test_for_a_sole_spender_a_low_balance_stops_the_run(tmp_path, accepted
     async with listening(service) as base_url:
         await part_of_a_run(base_url, out, budget=10)
         shutil.copytree(out, tmp_path / "backup")
-        await lm.resume(out, budget=30)
+        await lm.aio.resume(out, budget=30)
         shutil.rmtree(out)
         shutil.rmtree(state_folder())
         (tmp_path / "backup").rename(out)
         for _ in range(2):
             with pytest.raises(JournalConflict, match="20 credits lower"):
-                await lm.resume(out, sole_spender=True, budget=40)
+                await lm.aio.resume(out, sole_spender=True, budget=40)
         assert len(service.charged) == 30
         if accepted:
-            run = await lm.resume(out, sole_spender=True, budget=40, accept_journal=True)
+            run = await lm.aio.resume(out, sole_spender=True, budget=40, accept_journal=True)
             assert (run.summary().paid, run.summary().held) == (20, 20)
     assert len(service.charged) == (40 if accepted else 30)
 
@@ -243,11 +243,11 @@ async def test_if_others_may_spend_a_low_balance_is_only_logged(tmp_path, caplog
         await part_of_a_run(base_url, tmp_path / "out", budget=10)
         shutil.rmtree(state_folder())
         service.balance -= 7
-        await lm.resume(tmp_path / "out", budget=20)
+        await lm.aio.resume(tmp_path / "out", budget=20)
         assert [record.message for record in caplog.records if "7 credits lower" in record.message]
         caplog.clear()
         service.balance -= 7
-        await lm.resume(tmp_path / "out", budget=30)
+        await lm.aio.resume(tmp_path / "out", budget=30)
     assert not caplog.records, "the journal is known again, so others have spent"
     assert len(service.charged) == 30
 
@@ -262,7 +262,7 @@ async def test_an_unwritable_watermark_is_logged_once(tmp_path, monkeypatch, cap
         assert run.summary().paid == 10
         (record,) = caplog.records
         assert "cannot be written" in record.message
-        await lm.resume(tmp_path / "out", budget=20)
+        await lm.aio.resume(tmp_path / "out", budget=20)
     assert len(service.charged) == 20
 
 
@@ -274,9 +274,9 @@ async def test_a_damaged_watermark_is_replaced(tmp_path):
         (mark,) = state_folder().iterdir()
         for content in (b"", b"\0" * 300, b"{}\n{}\n", b'{"steps": 1}\n[]\n'):
             mark.write_bytes(content)
-            await lm.resume(tmp_path / "out")
+            await lm.aio.resume(tmp_path / "out")
             assert b'"checked": true' in mark.read_bytes()
-        await lm.resume(tmp_path / "out", budget=20)
+        await lm.aio.resume(tmp_path / "out", budget=20)
     assert len(service.charged) == 20
     assert str(run.folder) in mark.read_text()
 
@@ -289,7 +289,7 @@ async def test_a_lost_request_keeps_its_idempotency_key(tmp_path):
         await part_of_a_run(base_url, out, budget=5, max_concurrency=1)
         before = read_run_header(out)
         shutil.copytree(out, tmp_path / "copy")
-        await lm.resume(tmp_path / "copy", accept_journal=True)
+        await lm.aio.resume(tmp_path / "copy", accept_journal=True)
     after = read_run_header(tmp_path / "copy")
     assert after.idempotency_key(3) == before.idempotency_key(3) == f"{before.run_id}-3"
     assert after.idempotency_key(99) == f"{after.run_id}-99"
@@ -335,7 +335,7 @@ async def test_the_watermark_is_not_flushed_for_each_request(tmp_path, monkeypat
         monkeypatch.setattr(os, name, noted)
     service = Hostile(well, balance=10_000)
     async with listening(service) as base_url:
-        await lm.run(await plan_of(base_url, rows=300, max_concurrency=16), tmp_path / "out")
+        await lm.aio.run(await plan_of(base_url, rows=300, max_concurrency=16), tmp_path / "out")
     assert service.posts == 300
     assert len(flushed) == 2 + 300 // 256
 

@@ -78,7 +78,7 @@ async def test_checks_of_one_host_grow_to_its_limit(monkeypatch):
                 pictures.free.set()
 
         pictures.on_request = hold
-        plan = await lm.plan([f"{url}/{number}.jpg" for number in range(500)], features=["colors"])
+        plan = await lm.aio.plan([f"{url}/{number}.jpg" for number in range(500)], features=["colors"])
     assert plan.counts["pending"] == 500
     assert pictures.most_in_flight == 20
 
@@ -89,7 +89,7 @@ async def test_silent_host_does_not_hold_others_back():
         silent.free.clear()
         quick.on_request = lambda: silent.free.set() if len(quick.paths) == 600 else None
         rows = [f"{first}/{number}.jpg" for number in range(300)] + [f"{second}/{number}.jpg" for number in range(600)]
-        plan = await lm.plan(rows, features=["colors"])
+        plan = await lm.aio.plan(rows, features=["colors"])
     assert plan.counts["pending"] == 900
     with open_read_only(plan.folder / "journal.sqlite") as db:
         assert [url for (url,) in db.execute("SELECT url FROM items ORDER BY seq")] == rows
@@ -123,7 +123,7 @@ async def test_killed_plan_continues(fork_server, tmp_path):
         await asyncio.to_thread(process.wait)
         pictures.on_request, before = lambda: None, len(pictures.paths)
         pictures.free.set()
-        plan = await lm.plan(tmp_path / "m.csv", features=["colors"])
+        plan = await lm.aio.plan(tmp_path / "m.csv", features=["colors"])
     assert plan.counts["pending"] == 100
     assert len(pictures.paths) - before <= 100 - row_count
     assert set(pictures.paths) == {f"/{row}.jpg" for row in range(100)}
@@ -145,14 +145,14 @@ async def test_cancelled_plan_checks_rows_with_errors_again(tmp_path):
 
         pictures.on_request = hold
         rows = [f"{url}/{row}.jpg" for row in range(100)]
-        first = asyncio.create_task(lm.plan(rows, features=["colors"]))
+        first = asyncio.create_task(lm.aio.plan(rows, features=["colors"]))
         await request_blocked.wait()
         first.cancel()
         await asyncio.wait({first})
         row_count = rows_on_disk(tmp_path)
         pictures.on_request, before = lambda: None, len(pictures.paths)
         pictures.free.set()
-        plan = await lm.plan(rows, features=["colors"])
+        plan = await lm.aio.plan(rows, features=["colors"])
     assert plan.counts["pending"] == 100
     assert 0 < row_count <= 40
     assert len(pictures.paths) - before == 100 - row_count

@@ -22,9 +22,9 @@ async def test_a_named_provider_is_called(picture, tmp_path, monkeypatch):
     monkeypatch.setenv("GEMINI_API_KEY", "of-the-stub")
     with openai_stub(lambda _: "A small picture.") as stub:
         monkeypatch.setenv("GEMINI_BASE_URL", stub.base_url)
-        plan = await lm.plan([picture], backends=["gemini"], features=["descriptions"])
+        plan = await lm.aio.plan([picture], backends=["gemini"], features=["descriptions"])
         assert any("gemini is a provider" in each for each in plan.advice)
-        run = await lm.run(plan, tmp_path / "out")
+        run = await lm.aio.run(plan, tmp_path / "out")
         requests_before = len(stub.requests)
     assert run.descriptions[["description", "source"]].values.tolist() == [["A small picture.", "gemini"]]
     assert requests_before == 1
@@ -35,8 +35,8 @@ async def test_a_key_alone_does_not_call_a_provider(picture, tmp_path, monkeypat
     monkeypatch.setenv("OPENAI_API_KEY", "of-the-stub")
     with openai_stub() as stub:
         monkeypatch.setenv("OPENAI_BASE_URL", stub.base_url)
-        plan = await lm.plan([picture], features=["descriptions"])
-        run = await lm.run(plan, tmp_path / "out")
+        plan = await lm.aio.plan([picture], features=["descriptions"])
+        run = await lm.aio.run(plan, tmp_path / "out")
         requests_before = len(stub.requests)
     assert set(run.descriptions["source"]) == {"template"}
     assert requests_before == 0
@@ -45,7 +45,7 @@ async def test_a_key_alone_does_not_call_a_provider(picture, tmp_path, monkeypat
 async def test_a_provider_without_its_key_ends_the_plan(picture):
     """A plan with a provider whose key is missing raises an error that says so."""
     with pytest.raises(SettingsError, match="OPENAI_API_KEY"):
-        await lm.plan([picture], backends=["openai"], features=["descriptions"])
+        await lm.aio.plan([picture], backends=["openai"], features=["descriptions"])
 
 
 async def test_the_settings_file_adds_a_back_end(picture, tmp_path, monkeypatch):
@@ -57,8 +57,8 @@ async def test_the_settings_file_adds_a_back_end(picture, tmp_path, monkeypatch)
             f'base_url = "{stub.base_url}"\nmodel = "m"\nprices = {{ descriptions = 1.5 }}\n'
         )
         monkeypatch.setenv("LIGHTMETER_SETTINGS", str(settings))
-        plan = await lm.plan([picture], backends=["claude"], features=["descriptions"])
+        plan = await lm.aio.plan([picture], backends=["claude"], features=["descriptions"])
         assert (plan.credits.low, plan.credits.high) == (2, 2)
-        run = await lm.run(plan, tmp_path / "out")
+        run = await lm.aio.run(plan, tmp_path / "out")
     assert run.descriptions["source"].tolist() == ["mine"]
     assert run.statement().paid == 2

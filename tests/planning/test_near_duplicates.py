@@ -61,7 +61,7 @@ def rows(plan: lm.Plan) -> dict[str, tuple[str, str | None, str | None]]:
 
 async def test_images_that_look_the_same_are_paid_once(folder):
     """With `near`, copies point to the first sound row; broken, blank and video rows are no near-duplicates."""
-    plan = await lm.plan(folder, duplicates="near", **COLORS)
+    plan = await lm.aio.plan(folder, duplicates="near", **COLORS)
     near = ("duplicate", "near_duplicate", "1")
     found = rows(plan)
     assert found.pop("0")[0] == "skipped"
@@ -76,18 +76,18 @@ async def test_images_that_look_the_same_are_paid_once(folder):
 
 async def test_only_equal_content_is_a_duplicate_by_default(folder):
     """Without the option, copies of equal content share an answer; with `off`, every row is paid."""
-    found = {number: row[2] for number, row in rows(await lm.plan(folder, **COLORS)).items() if row[2]}
+    found = {number: row[2] for number, row in rows(await lm.aio.plan(folder, **COLORS)).items() if row[2]}
     assert found == {"4": "1", "5": "2"}
-    plan = await lm.plan([folder / "1-coffee.jpg"] * 2, duplicates="off", **COLORS)
+    plan = await lm.aio.plan([folder / "1-coffee.jpg"] * 2, duplicates="off", **COLORS)
     assert plan.counts["pending"] == 2
 
 
 async def test_near_duplicates_have_the_facts_and_the_credits_are_named(folder):
     """Tables give a near-duplicate the facts of its original; plan and statement say what was saved."""
-    plan = await lm.plan(folder, duplicates="near", **COLORS)
+    plan = await lm.aio.plan(folder, duplicates="near", **COLORS)
     assert plan.to_dict()["saved"]["near_duplicates"]["high"] == 3
     assert "3 rows are near-duplicates, which saves" in str(plan)
-    run = await lm.run(plan, folder.parent / "out")
+    run = await lm.aio.run(plan, folder.parent / "out")
     assert run.summary().paid <= plan.credits.high
     colors = run.sql("SELECT item_id, hex FROM colors WHERE url NOT LIKE '%avi'")
     by_item = colors.groupby("item_id")["hex"].apply(list)
@@ -105,14 +105,14 @@ async def test_another_order_in_the_next_night_pays_for_nothing(folder):
     """The answer of a near-duplicate's original is used again where another copy is the original now."""
     names = [folder / name for name in ("1-coffee.jpg", "2-poor.jpg", "3-small.webp")]
     out = folder.parent / "out"
-    first = await lm.run(await lm.plan(names[:2], duplicates="near", **COLORS), out)
+    first = await lm.aio.run(await lm.aio.plan(names[:2], duplicates="near", **COLORS), out)
     assert first.summary().paid == 1
     for manifest in ([names[1]], [names[2], names[0]], [names[2], names[1]]):
-        run = await lm.run(await lm.plan(manifest, duplicates="near", **COLORS), out)
+        run = await lm.aio.run(await lm.aio.plan(manifest, duplicates="near", **COLORS), out)
         assert (run.summary().paid, run.summary().counts["pending"]) == (0, 0)
     other = folder.parent / "other"
-    await lm.run(await lm.plan(names[:2], duplicates="near", **COLORS), other)
-    exact = await lm.run(await lm.plan([names[1]], **COLORS), other)
+    await lm.aio.run(await lm.aio.plan(names[:2], duplicates="near", **COLORS), other)
+    exact = await lm.aio.run(await lm.aio.plan([names[1]], **COLORS), other)
     assert exact.summary().paid == 1
 
 
@@ -121,10 +121,10 @@ async def test_a_removed_run_leaves_a_near_duplicate_its_facts(folder, monkeypat
     monkeypatch.setenv("LIGHTMETER_KEEP_RUNS", "1")
     names = [folder / name for name in ("1-coffee.jpg", "2-poor.jpg", "6-blank.jpg")]
     out = folder.parent / "out"
-    await lm.run(await lm.plan(names[:2], duplicates="near", **COLORS), out)
+    await lm.aio.run(await lm.aio.plan(names[:2], duplicates="near", **COLORS), out)
     names[0].write_bytes((MEDIA / "koala.jpg").read_bytes())
     for rest in ([names[0]], [names[0], names[2]], names[2:]):
-        run = await lm.run(await lm.plan(rest, duplicates="near", **COLORS), out)
+        run = await lm.aio.run(await lm.aio.plan(rest, duplicates="near", **COLORS), out)
     colors = run.sql("SELECT url, count(*) AS n FROM colors GROUP BY url")
     assert {Path(url).name for url in colors["url"]} == {path.name for path in names}
     (poor,) = (row for row in run.table("assets").to_pylist() if "poor" in row["url"])
@@ -137,23 +137,23 @@ async def test_a_removed_run_leaves_a_near_duplicate_its_facts(folder, monkeypat
     paid = {}
     for duplicates in ("near", "exact"):
         shutil.copytree(out, folder.parent / duplicates)
-        plan = await lm.plan([names[1]], duplicates=duplicates, **COLORS)
-        paid[duplicates] = (await lm.run(plan, folder.parent / duplicates)).summary().paid
+        plan = await lm.aio.plan([names[1]], duplicates=duplicates, **COLORS)
+        paid[duplicates] = (await lm.aio.run(plan, folder.parent / duplicates)).summary().paid
     assert paid == {"near": 0, "exact": 1}
 
 
 async def test_a_plan_that_was_stopped_finds_the_same_near_duplicates(folder, monkeypatch):
     """Cached checks have what the search needs: the files are not read again, and the duplicates are the same."""
-    expected = rows(await lm.plan(folder, duplicates="near", **COLORS))
+    expected = rows(await lm.aio.plan(folder, duplicates="near", **COLORS))
     monkeypatch.setattr(build, "plan_from_journal", _stop)
     with pytest.raises(KeyboardInterrupt):
-        await lm.plan(folder, duplicates="near", **COLORS)
+        await lm.aio.plan(folder, duplicates="near", **COLORS)
     monkeypatch.undo()
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(folder.parent / "cache"))
     monkeypatch.setattr("lightmeter.prechecks.check.check_image", lambda content, **_: pytest.fail("read again"))
     shutil.copy(folder / "1-coffee.jpg", folder / "0-broken.jpg")  # its error was not kept
     (folder / "0-broken.jpg").unlink()
-    found = rows(await lm.plan(folder, duplicates="near", **COLORS))
+    found = rows(await lm.aio.plan(folder, duplicates="near", **COLORS))
     assert found == {number: row for number, row in expected.items() if number != "0"}
 
 
@@ -164,8 +164,8 @@ def _stop(*_: object) -> None:
 async def test_near_duplicates_need_the_pre_checks(folder):
     """`near` without pre-checks is an error, and a plan's rule cannot be changed."""
     with pytest.raises(UsageError, match="Near-duplicates"):
-        await lm.plan(folder, duplicates="near", precheck=False, **COLORS)
-    plan = await lm.plan(folder, **COLORS)
+        await lm.aio.plan(folder, duplicates="near", precheck=False, **COLORS)
+    plan = await lm.aio.plan(folder, **COLORS)
     with pytest.raises(UsageError, match="duplicates"):
         plan.with_options(duplicates="near")
 

@@ -44,7 +44,7 @@ async def test_a_run_continues_without_the_price_file(try_out, prices, tmp_path,
     prices.unlink()
     monkeypatch.setenv("LIGHTMETER_PRICES", str(tmp_path / "none.toml"))
     async with listening(service) as base_url:
-        run = await lm.resume(run.folder, budget=6, base_url=base_url)
+        run = await lm.aio.resume(run.folder, budget=6, base_url=base_url)
     assert (run.summary().paid, run.exit_code) == (6, 0)
     plan_json = json.loads((run.folder / "plan.json").read_text())
     assert plan_json["options"]["prices"]["rates"] == {"mine": {"tags": 1000}}
@@ -59,7 +59,7 @@ def manifest_of(tmp_path):
 
 async def test_the_prices_are_a_part_of_the_plan(prices, tmp_path):
     """A plan file holds the prices; it is refused only if the price file still exists and has changed."""
-    plan = await lm.plan(URLS, base_url="https://api.example.com", prices=prices, **OPTIONS)
+    plan = await lm.aio.plan(URLS, base_url="https://api.example.com", prices=prices, **OPTIONS)
     assert (plan.price_per_image_milli, plan.credits.low) == (1000, 2)
     assert str(prices) in str(plan)
     path = plan.save(tmp_path / "plan.json")
@@ -77,16 +77,18 @@ async def test_the_prices_are_a_part_of_the_plan(prices, tmp_path):
 async def test_the_settings_may_name_the_file(prices, tmp_path, monkeypatch):
     """LIGHTMETER_PRICES works like the option, which overrides it; the plan stores the content of the file."""
     monkeypatch.setenv("LIGHTMETER_PRICES", str(prices))
-    plan = await lm.plan(URLS, base_url="https://api.example.com", **OPTIONS)
+    plan = await lm.aio.plan(URLS, base_url="https://api.example.com", **OPTIONS)
     assert plan.price_per_image_milli == 1000
     other = {"backends": {"mine": {"prices": {"tags": 5}}}}
-    assert (await lm.plan(URLS, base_url="https://api.example.com", prices=other, **OPTIONS)).price_per_image_milli == 5
+    assert (
+        await lm.aio.plan(URLS, base_url="https://api.example.com", prices=other, **OPTIONS)
+    ).price_per_image_milli == 5
     path = plan.save(tmp_path / "plan.json")
     monkeypatch.delenv("LIGHTMETER_PRICES")
     assert lm.load_plan(path) == plan
     monkeypatch.setenv("LIGHTMETER_PRICES", str(tmp_path / "none.toml"))
     with pytest.raises(SettingsError, match=r"none\.toml"):
-        await lm.plan(URLS, base_url="https://api.example.com", **OPTIONS)
+        await lm.aio.plan(URLS, base_url="https://api.example.com", **OPTIONS)
 
 
 async def test_a_run_refuses_other_prices(prices, tmp_path, charges_at_once):
@@ -108,4 +110,7 @@ async def test_the_embedded_service_is_never_priced_below_what_it_charges(prices
     options = {"features": ["tags"], "precheck": False}
     cheap = {"backends": {"imagenet": {"prices": {"tags": 1}}}}
     dear = {"backends": {"imagenet": {"prices": {"tags": 900}}}}
-    assert [(await lm.plan(URLS, prices=own, **options)).price_per_image_milli for own in (cheap, dear)] == [250, 1000]
+    assert [(await lm.aio.plan(URLS, prices=own, **options)).price_per_image_milli for own in (cheap, dear)] == [
+        250,
+        1000,
+    ]

@@ -51,9 +51,9 @@ OPTIONS = {"features": ["tags", "colors"], "backends": ["imagenet", "palette"], 
 @pytest.fixture
 async def plans(tmp_path):
     """An old plan, saved, and a new one of a changed manifest with other options and prices."""
-    old = await lm.plan(write(tmp_path, BEFORE), **OPTIONS)
+    old = await lm.aio.plan(write(tmp_path, BEFORE), **OPTIONS)
     saved = old.save(tmp_path / "old.json")
-    new = await lm.plan(write(tmp_path, AFTER), **{**OPTIONS, "features": ["tags"], "prices": OWN, "max_frames": 5})
+    new = await lm.aio.plan(write(tmp_path, AFTER), **{**OPTIONS, "features": ["tags"], "prices": OWN, "max_frames": 5})
     return old, saved, new
 
 
@@ -102,7 +102,7 @@ async def test_moved_files_are_the_same_rows(tmp_path):
         folder.mkdir()
         (folder / "a.jpg").write_bytes(tiny_jpeg(1))
         (folder / "m.csv").write_text("path\na.jpg\n")
-        saved.append(await lm.plan(folder / "m.csv", features=["tags"]))
+        saved.append(await lm.aio.plan(folder / "m.csv", features=["tags"]))
     assert [row.rows for row in saved[1].compare(saved[0]).rows] == [0, 0, 0, 1]
 
 
@@ -111,7 +111,7 @@ async def test_frames_of_videos_belong_to_the_row_of_the_video(tmp_path):
     tiny_video(tmp_path / "c.avi", frames=40, fps=10)
     (tmp_path / "a.jpg").write_bytes(tiny_jpeg(1))
     (tmp_path / "m.csv").write_text("path,team\na.jpg,red\nc.avi,blue\n")
-    plan = await lm.plan(tmp_path / "m.csv", features=["colors"], video="frames")
+    plan = await lm.aio.plan(tmp_path / "m.csv", features=["colors"], video="frames")
     unchanged = plan.compare(plan).rows[-1]
     assert (unchanged.rows, unchanged.after) == (2, plan.credits)
     assert plan.cost_by("team").total == plan.credits
@@ -122,8 +122,8 @@ async def test_a_price_that_a_service_has_not_confirmed_is_an_estimate(tmp_path)
     """Prices of another service that named none are estimates; those of the embedded one are exact or bounds."""
     path = write(tmp_path, BEFORE)
     path.write_text(path.read_text().replace(",team", ",kind").replace(",red", ",image").replace(",blue", ",image"))
-    own = await lm.plan(path, **OPTIONS)
-    foreign = await lm.plan(
+    own = await lm.aio.plan(path, **OPTIONS)
+    foreign = await lm.aio.plan(
         path, features=["tags"], backends=["clarifai"], precheck=False, base_url="http://127.0.0.1:9"
     )
     compared = foreign.compare(own)
@@ -133,7 +133,7 @@ async def test_a_price_that_a_service_has_not_confirmed_is_an_estimate(tmp_path)
 
 async def test_a_file_that_is_no_plan_is_one_sentence(tmp_path):
     """A missing, foreign or edited file is refused with a sentence."""
-    plan = await lm.plan(write(tmp_path, BEFORE), **OPTIONS)
+    plan = await lm.aio.plan(write(tmp_path, BEFORE), **OPTIONS)
     with pytest.raises(SettingsError, match="cannot be read"):
         plan.compare(tmp_path / "gone.json")
     path = plan.save(tmp_path / "p.json")
@@ -151,7 +151,7 @@ async def test_a_file_that_is_no_plan_is_one_sentence(tmp_path):
 async def test_the_cost_by_a_column_has_the_top_values_and_a_rest(tmp_path):
     """The most expensive values are listed, the others are one line, and rows without a value have none."""
     rows = [(f"r{n}-{m}", f"{n}-{m}", f"team{n}" if n else "") for n in range(15) for m in range(n + 1)]
-    plan = await lm.plan(write(tmp_path, rows), **OPTIONS)
+    plan = await lm.aio.plan(write(tmp_path, rows), **OPTIONS)
     by = plan.cost_by("team")
     assert [cost.value for cost in by.values[:2]] == ["team14", "team13"]
     assert (len(by.values), by.rest_values, by.rest.rows) == (10, 5, 15)
@@ -168,7 +168,7 @@ async def test_markdown_has_totals_first_and_foreign_texts_do_nothing(tmp_path):
     path = tmp_path / "m.csv"
     evil = "@all [x](http://evil.example) | <img src=x> `y` *b*"
     path.write_text(f'url,id,team\nhttp://pictures.example/a.jpg,1,"{evil}"\n')
-    plan = await lm.plan(path, **OPTIONS)
+    plan = await lm.aio.plan(path, **OPTIONS)
     text = plan_as_markdown(plan, plan.compare(plan), plan.cost_by("team"), ("Too much.",))
     assert text.startswith(f"### lightmeter plan: {plan.credits}")
     assert text.index("**Too expensive:** Too much.") < text.index("| rows |")
@@ -205,7 +205,7 @@ async def test_a_service_that_states_its_rounding_has_an_exact_price(tmp_path):
     """The embedded service rounds up each picture, so that its price is exact; the upper end stays the same."""
     path = tmp_path / "m.csv"
     path.write_text("url,kind\n" + "".join(f"http://pictures.example/{n}.jpg,image\n" for n in range(25)))
-    plan = await lm.plan(path, features=["tags"], backends=["imagenet"], precheck=False, budget=10)
+    plan = await lm.aio.plan(path, features=["tags"], backends=["imagenet"], precheck=False, budget=10)
     assert (plan.credits, plan.rounding) == (CreditRange(25, 25), "image")
     assert (plan.budget_rows.low, plan.budget_rows.high) == (10, 10)
     assert plan.compare(plan).after_label == "exact"
@@ -230,8 +230,8 @@ async def test_the_costs_of_a_comparison_add_up(tmp_path):
     path.write_text("url,kind\n" + "".join(f"http://pictures.example/{n}.jpg,image\n" for n in range(25)))
     options = {"features": ["tags"], "backends": ["imagenet"], "precheck": False}
     old, new = (
-        await lm.plan(path, **options),
-        await lm.plan(path, **{**options, "prices": {"backends": OWN["backends"]}}),
+        await lm.aio.plan(path, **options),
+        await lm.aio.plan(path, **{**options, "prices": {"backends": OWN["backends"]}}),
     )
     text = plan_as_markdown(new, new.compare(old), None, ())
     assert text.startswith("### lightmeter plan: 50 credits, before 25 credits, +100 %\n")
@@ -254,7 +254,7 @@ async def test_markdown_names_rows_not_sent_with_their_reasons(tmp_path):
     path = tmp_path / "m.csv"
     path.write_text('path,team\ngone/a.jpg,"data/m2.csv www.evil.example"\nb.jpg,"x\ny"\n')
     (tmp_path / "b.jpg").write_bytes(tiny_jpeg(1))
-    plan = await lm.plan(path, features=["tags"], backends=["imagenet"])
+    plan = await lm.aio.plan(path, features=["tags"], backends=["imagenet"])
     text = plan_as_markdown(plan, plan.compare(plan), plan.cost_by("team"), ())
     assert f"| <code>{plan.reasons[0].status} " in text
     assert "gone/a.jpg" in text

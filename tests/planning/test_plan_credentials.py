@@ -74,7 +74,7 @@ def assert_no_key(text: str | bytes) -> None:
 
 async def test_a_plan_does_not_hold_the_key_of_its_manifest(uri, tmp_path, monkeypatch):
     """Journal, plan file and texts of a plan hold no key; the plan file is loaded with the key of the environment."""
-    plan = await lm.plan(uri, features=["colors"], precheck=False)
+    plan = await lm.aio.plan(uri, features=["colors"], precheck=False)
     saved = plan.save(tmp_path / "plan.json")
     for path in (saved, *plan.folder.iterdir()):
         assert_no_key(path.read_bytes())
@@ -87,7 +87,7 @@ async def test_a_plan_does_not_hold_the_key_of_its_manifest(uri, tmp_path, monke
 
 async def test_a_plan_file_whose_manifest_needs_a_key_says_where_to_set_it(uri, closed_store, tmp_path):
     """If the store refuses to show the manifest of a plan file, the error names the variables of the key."""
-    saved = (await lm.plan(uri, precheck=False)).save(tmp_path / "plan.json")
+    saved = (await lm.aio.plan(uri, precheck=False)).save(tmp_path / "plan.json")
     place, there = (one.partition("endpoint_override=")[2].partition("&")[0] for one in (uri, closed_store))
     saved.write_text(saved.read_text().replace(place, there))
     with pytest.raises(ManifestError, match=r"^s3://manifests/m\.csv: it cannot be opened") as raised:
@@ -110,7 +110,7 @@ async def test_a_plan_file_whose_manifest_needs_a_key_says_where_to_set_it(uri, 
 async def test_an_error_about_a_location_has_no_key_in_its_traceback(location):
     """A manifest or tables that cannot be opened: message, hint and chained exceptions hold no key."""
     with pytest.raises(UsageError) as manifest:
-        await lm.plan(location)
+        await lm.aio.plan(location)
     with pytest.raises(lm.LightmeterError) as tables:
         lm.open(location).sql("SELECT 1")
     for raised in (manifest, tables):
@@ -126,7 +126,7 @@ async def test_an_error_about_a_location_has_no_key_in_its_traceback(location):
 async def test_a_base_url_with_credentials_is_refused_before_it_is_stored(base_url, monkeypatch):
     """An option or a variable with credentials in the base URL is an error that does not show them."""
     with pytest.raises(SettingsError, match=r"base-url: .*LIGHTMETER_API_KEY") as option:
-        await lm.plan(["https://e.org/a.jpg"], base_url=base_url, precheck=False)
+        await lm.aio.plan(["https://e.org/a.jpg"], base_url=base_url, precheck=False)
     monkeypatch.setenv("LIGHTMETER_BASE_URL", base_url)
     with pytest.raises(SettingsError, match=r"LIGHTMETER_BASE_URL: .*LIGHTMETER_API_KEY") as variable:
         read_settings()
@@ -143,9 +143,9 @@ def test_settings_do_not_show_the_password_of_a_proxy(monkeypatch):
 
 async def test_a_uri_is_no_output_folder(tmp_path):
     """A URI as output folder is an error that names the command for tables elsewhere; no folder is created."""
-    plan = await lm.plan(["https://e.org/a.jpg"], precheck=False)
+    plan = await lm.aio.plan(["https://e.org/a.jpg"], precheck=False)
     before = sorted(tmp_path.iterdir())
     with pytest.raises(SettingsError, match="s3:/bucket/out") as raised:
-        await lm.run(plan, f"s3://{KEY}:SecretOfATest@bucket/out")
+        await lm.aio.run(plan, f"s3://{KEY}:SecretOfATest@bucket/out")
     assert "lightmeter rebuild DIR --to URI" in raised.value.hint
     assert sorted(tmp_path.iterdir()) == before

@@ -56,13 +56,13 @@ def rows_of(plan):
 async def test_a_plan_is_not_pickled(manifest):
     """The rows of a plan are in a folder that is removed with the process, so that a pickled copy would have none."""
     with pytest.raises(UsageError, match="cannot be pickled") as raised:
-        pickle.dumps(await lm.plan(manifest, **OPTIONS))
+        pickle.dumps(await lm.aio.plan(manifest, **OPTIONS))
     assert "plan.save" in raised.value.hint
 
 
 async def test_a_loaded_plan_equals_the_saved_plan(manifest, tmp_path):
     """A loaded plan has the same rows, reasons, price and options, and no row is read again."""
-    plan = await lm.plan(manifest, **OPTIONS)
+    plan = await lm.aio.plan(manifest, **OPTIONS)
     plan.save(tmp_path / "plan.json")
     (tmp_path / "b.jpg").unlink()  # what was planned counts, not what a second look would find
     loaded = lm.load_plan(tmp_path / "plan.json")
@@ -73,7 +73,7 @@ async def test_a_loaded_plan_equals_the_saved_plan(manifest, tmp_path):
 
 async def test_a_plan_file_is_readable(manifest, tmp_path):
     """plan.json holds row counts with reasons, options, price range, cap, manifest and version, and each row."""
-    plan = await lm.plan(manifest, **OPTIONS)
+    plan = await lm.aio.plan(manifest, **OPTIONS)
     plan_json = json.loads(plan.save(tmp_path / "plan.json").read_text())
     assert plan_json["plan_version"] == 2
     assert plan_json["manifest"]["sha256"] == plan.manifest_sha256
@@ -91,7 +91,7 @@ async def test_a_plan_file_is_readable(manifest, tmp_path):
 
 async def test_many_rows_are_in_a_second_file(many, tmp_path):
     """A plan with many rows is two files; plan.json holds counts, examples, and the hash of the second file."""
-    plan = await lm.plan(many, precheck=False, **OPTIONS)
+    plan = await lm.aio.plan(many, precheck=False, **OPTIONS)
     plan_json = json.loads(plan.save(tmp_path / "plan.json").read_text())
     assert "listed" not in plan_json
     with gzip.open(tmp_path / plan_json["rows_file"]["name"]) as lines:
@@ -101,11 +101,11 @@ async def test_many_rows_are_in_a_second_file(many, tmp_path):
 
 async def test_changed_rows_are_refused(manifest, many, tmp_path):
     """A plan file with a changed row, or without its second file, is refused."""
-    path = (await lm.plan(manifest, **OPTIONS)).save(tmp_path / "few.json")
+    path = (await lm.aio.plan(manifest, **OPTIONS)).save(tmp_path / "few.json")
     path.write_text(path.read_text().replace('"status":"duplicate"', '"status":"pending"'))
     with pytest.raises(PlanChanged, match="were changed after the plan was saved"):
         lm.load_plan(path)
-    path = (await lm.plan(many, precheck=False, **OPTIONS)).save(tmp_path / "many.json")
+    path = (await lm.aio.plan(many, precheck=False, **OPTIONS)).save(tmp_path / "many.json")
     beside = tmp_path / "many.rows.jsonl.gz"
     beside.write_bytes(gzip.compress(gzip.decompress(beside.read_bytes())[:-100]))
     with pytest.raises(PlanChanged, match="were changed after the plan was saved"):
@@ -125,7 +125,7 @@ def raise_hint(path):
 
 async def test_a_changed_manifest_is_refused(manifest, tmp_path):
     """A plan whose manifest has changed or is gone is refused."""
-    path = (await lm.plan(manifest, **OPTIONS)).save(tmp_path / "plan.json")
+    path = (await lm.aio.plan(manifest, **OPTIONS)).save(tmp_path / "plan.json")
     manifest.write_text(manifest.read_text() + "7,b.jpg,1\n")
     with pytest.raises(PlanChanged, match=r"m\.csv changed since it was planned"):
         lm.load_plan(path)
@@ -136,7 +136,7 @@ async def test_a_changed_manifest_is_refused(manifest, tmp_path):
 
 async def test_a_manifest_that_moved_with_the_plan_is_found(manifest, tmp_path):
     """A plan that was moved together with its manifest finds the manifest in its own folder."""
-    plan = await lm.plan(manifest, **OPTIONS)
+    plan = await lm.aio.plan(manifest, **OPTIONS)
     moved = tmp_path / "elsewhere"
     moved.mkdir()
     plan.save(moved / "plan.json")
@@ -146,7 +146,7 @@ async def test_a_manifest_that_moved_with_the_plan_is_found(manifest, tmp_path):
 
 async def test_another_service_or_price_is_refused(manifest, tmp_path, monkeypatch):
     """A plan is refused if the settings now name another service, or if its price has changed."""
-    path = (await lm.plan(manifest, **OPTIONS)).save(tmp_path / "plan.json")
+    path = (await lm.aio.plan(manifest, **OPTIONS)).save(tmp_path / "plan.json")
     monkeypatch.setenv("LIGHTMETER_BASE_URL", "https://api.example.com")
     with pytest.raises(PlanChanged, match="embedded service"):
         lm.load_plan(path)
@@ -160,7 +160,7 @@ async def test_another_service_or_price_is_refused(manifest, tmp_path, monkeypat
 async def test_the_service_that_was_planned_for_is_kept(monkeypatch, tmp_path):
     """A loaded plan uses the service of its plan file, whatever the settings name now."""
     monkeypatch.setenv("LIGHTMETER_BASE_URL", "https://one.example.com")
-    plan = await lm.plan(["https://example.org/a.jpg"], precheck=False, features="tags", backends="clarifai")
+    plan = await lm.aio.plan(["https://example.org/a.jpg"], precheck=False, features="tags", backends="clarifai")
     path = plan.save(tmp_path / "plan.json")
     monkeypatch.setenv("LIGHTMETER_BASE_URL", "https://two.example.com")
     assert lm.load_plan(path).options.base_url == "https://one.example.com"
@@ -177,9 +177,9 @@ def test_a_file_that_is_not_a_plan_is_an_error(tmp_path, text):
 
 async def test_a_loaded_plan_is_run_without_new_checks(manifest, tmp_path):
     """Rows that a saved plan skips stay skipped, even if their files exist now."""
-    path = (await lm.plan(manifest, **OPTIONS)).save(tmp_path / "plan.json")
+    path = (await lm.aio.plan(manifest, **OPTIONS)).save(tmp_path / "plan.json")
     (tmp_path / "gone.jpg").write_bytes(tiny_jpeg(9))
-    run = await lm.run(lm.load_plan(path), tmp_path / "out")
+    run = await lm.aio.run(lm.load_plan(path), tmp_path / "out")
     assert run.summary().counts == {**dict.fromkeys(run.summary().counts, 0), "ok": 3, "skipped": 3, "duplicate": 1}
     assert run.summary().paid == 5
     assert rows_of(lm.load_plan(tmp_path / "out" / "plan.json")) == rows_of(lm.load_plan(path))
@@ -187,7 +187,7 @@ async def test_a_loaded_plan_is_run_without_new_checks(manifest, tmp_path):
 
 async def test_a_flow_begins_with_a_plan_file(manifest, tmp_path):
     """A flow can prepare a run from a plan file; later the run continues with the budget of the plan."""
-    plan = await lm.plan(manifest, **OPTIONS)
+    plan = await lm.aio.plan(manifest, **OPTIONS)
     path = plan.save(tmp_path / "plan.json")
     assert (await prepare_run_from_plan(path, tmp_path / "out")).summary.counts == plan.counts
     path = plan.with_options(budget=3).save(tmp_path / "less.json")
@@ -199,7 +199,7 @@ async def test_a_flow_begins_with_a_plan_file(manifest, tmp_path):
 
 async def test_other_options_are_priced_without_new_checks(manifest, tmp_path):
     """with_options computes frames, prices and consent from the known rows, even if the manifest is gone."""
-    plan = await lm.plan(manifest, **OPTIONS)
+    plan = await lm.aio.plan(manifest, **OPTIONS)
     manifest.unlink()
     (tmp_path / "c.avi").unlink()
     fewer = plan.with_options(features=["tags", "colors", "nsfw"], max_frames=1)
@@ -215,9 +215,9 @@ async def test_fractions_of_a_second_count_when_priced_again(tmp_path):
     tiny_video(tmp_path / "clip.avi", frames=23, fps=10)
     (path := tmp_path / "clips.csv").write_text("path\nclip.avi\n")
     options = {"features": ["colors"], "max_frames": 0}
-    plan = await lm.plan(path, **options)
+    plan = await lm.aio.plan(path, **options)
     for interval, frames in ((1, 3), (2, 2), (3, 1)):
-        fresh = await lm.plan(path, **options, capture_interval=interval)
+        fresh = await lm.aio.plan(path, **options, capture_interval=interval)
         again = plan.with_options(capture_interval=interval)
         assert (fresh.credits.high, again.credits.high) == (frames, frames)
         assert [row.frames_high for row, _ in rows_of(again)] == [frames]
@@ -225,7 +225,7 @@ async def test_fractions_of_a_second_count_when_priced_again(tmp_path):
 
 async def test_plans_with_other_budgets_share_the_rows(manifest):
     """A plan with another budget shares the rows, which are removed with the last plan that uses them."""
-    plan = await lm.plan(manifest, **OPTIONS)
+    plan = await lm.aio.plan(manifest, **OPTIONS)
     other = plan.with_options(budget=1)
     assert (other.folder, other.options.budget, other.credits) == (plan.folder, 1, plan.credits)
     del plan
@@ -236,7 +236,7 @@ async def test_plans_with_other_budgets_share_the_rows(manifest):
 
 async def test_prechecks_cannot_be_added_to_a_plan_without_them(manifest):
     """with_options refuses to turn pre-checks on, and names a wrong option."""
-    plan = await lm.plan(manifest, precheck=False, **OPTIONS)
+    plan = await lm.aio.plan(manifest, precheck=False, **OPTIONS)
     with pytest.raises(UsageError, match="without pre-checks"):
         plan.with_options(precheck=True)
     with pytest.raises(SettingsError, match="max-frames"):
@@ -246,7 +246,7 @@ async def test_prechecks_cannot_be_added_to_a_plan_without_them(manifest):
 async def test_consent_and_advice_are_in_the_text_and_in_the_file(tmp_path):
     """Hidden defaults and unlimited frames need consent; consent and advice are in the text and in the plan file."""
     given = {"features": ["tags", "nsfw"], "precheck": False, "base_url": "https://api.example.com"}
-    plan = await lm.plan(["https://example.org/a.jpg"], backends="clarifai", **given)
+    plan = await lm.aio.plan(["https://example.org/a.jpg"], backends="clarifai", **given)
     assert plan.needs_consent == ()
     assert any("Adding any one of" in sentence and "costs nothing more" in sentence for sentence in plan.advice)
     other = plan.with_options(backends=(), max_frames=0)
@@ -258,7 +258,7 @@ async def test_consent_and_advice_are_in_the_text_and_in_the_file(tmp_path):
     assert plan_json["advice"] == list(other.advice)
     assert all(sentence in str(other) for sentence in (*other.advice, *other.needs_consent))
     with pytest.raises(UsageError, match="No back end"):
-        await lm.run(lm.load_plan(tmp_path / "plan.json"), tmp_path / "out")
+        await lm.aio.run(lm.load_plan(tmp_path / "plan.json"), tmp_path / "out")
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

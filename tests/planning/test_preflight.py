@@ -117,7 +117,7 @@ def serving():
 async def planned(service, rows=3, **options):
     """Return a plan for pictures of the counterpart."""
     given = {"features": ["tags"], "backends": ["clarifai"], "base_url": service.base_url, **options}
-    return await lm.plan(service.urls(rows), **given)
+    return await lm.aio.plan(service.urls(rows), **given)
 
 
 async def test_a_wrong_key_fails_before_a_row_is_read(serving, monkeypatch):
@@ -227,7 +227,7 @@ async def test_an_unreachable_service_is_a_note_in_a_plan(serving):
     """A plan can be made while the service is unreachable; it notes that balance and back ends are unknown."""
     async with serving() as service:
         options = {"features": "tags", "backends": "clarifai", "base_url": "http://127.0.0.1:9"}
-        plan = await lm.plan(service.urls(2), **options)
+        plan = await lm.aio.plan(service.urls(2), **options)
     assert plan.counts["pending"] == 2
     assert "cannot be reached" in plan.service.note
 
@@ -302,14 +302,14 @@ async def test_prices_of_the_service_are_those_of_the_plan(serving, tmp_path):
         assert lm.load_plan(path) == plan
         service.backends = {"backends": [{"name": "quick", "features": {"tags": 0.5}}]}
         with pytest.raises(PlanChanged, match="the service now says 500"):
-            await lm.run(lm.load_plan(path), tmp_path / "out")
+            await lm.aio.run(lm.load_plan(path), tmp_path / "out")
         service.backends = {"backends": [{"name": "other", "features": {"tags": 0.5}}]}
         with pytest.raises(SettingsError, match="no back end 'quick'"):
             await prepare_run_from_plan(path, tmp_path / "out")
         assert service.fetched == 0
         assert not (tmp_path / "out" / "journal.sqlite").exists()
         service.backends = None  # not known any more: what was agreed to stays
-        run = await lm.run(lm.load_plan(path), tmp_path / "out")
+        run = await lm.aio.run(lm.load_plan(path), tmp_path / "out")
     assert run.summary().counts["ok"] == 4
 
 
@@ -346,7 +346,7 @@ async def test_a_saved_plan_is_checked_again_before_it_is_run(serving, tmp_path,
         with pytest.raises(AccessDenied):
             await prepare_run_from_plan(path, tmp_path / "flow")
         with pytest.raises(AccessDenied):
-            await lm.run(loaded, tmp_path / "python")
+            await lm.aio.run(loaded, tmp_path / "python")
         assert not (tmp_path / "flow" / "journal.sqlite").exists()
         assert not (tmp_path / "python" / "journal.sqlite").exists()
 
@@ -372,14 +372,14 @@ def test_a_plan_file_keeps_the_aliases_of_back_ends():
 async def test_the_embedded_service_has_its_own_back_ends():
     """A plan for the embedded service with a back end that it lacks fails without a request."""
     with pytest.raises(SettingsError, match="embedded service has no back end 'oracle'") as caught:
-        await lm.plan(["http://x.example/a.jpg"], backends=["palette", "oracle"])
+        await lm.aio.plan(["http://x.example/a.jpg"], backends=["palette", "oracle"])
     assert "imagenet" in caught.value.hint
     with pytest.raises(
         SettingsError, match="'clarifai' is not available: Its key is not set: set CLARIFAI_PAT"
     ) as caught:
-        await lm.plan(["http://x.example/a.jpg"], backends=["palette", "clarifai"])
+        await lm.aio.plan(["http://x.example/a.jpg"], backends=["palette", "clarifai"])
     assert "imagenet" in caught.value.hint
     assert "--base-url" in caught.value.hint
     with pytest.raises(SettingsError, match="palette of the embedded service offers none of: tags") as caught:
-        await lm.plan(["http://x.example/a.jpg"], backends=["palette"], features=["tags"])
+        await lm.aio.plan(["http://x.example/a.jpg"], backends=["palette"], features=["tags"])
     assert "tags: centerface, imagenet" in caught.value.hint

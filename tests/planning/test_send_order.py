@@ -136,7 +136,7 @@ def albums(tmp_path):
 
 async def test_a_plan_says_which_rows_the_budget_buys(albums, tmp_path):
     """The plan counts the rows of each value, in its text, in its HTML and in the plan file."""
-    plan = await lm.plan(albums, budget=8, sample="stratified:album", **OPTIONS)
+    plan = await lm.aio.plan(albums, budget=8, sample="stratified:album", **OPTIONS)
     assert [tuple(one) for one in plan.budget_strata] == [("cats", 16, 4, 16), (None, 8, 2, 8), ("dogs", 8, 2, 8)]
     assert "rule stratified:album, seed 0: cats 4 to 16 of 16, no value 2 to 8 of 8" in str(plan)
     assert "budget buys 8 to 32 of 32 rows" in plan._repr_html_()
@@ -150,8 +150,8 @@ async def test_a_plan_says_which_rows_the_budget_buys(albums, tmp_path):
 async def test_a_column_must_exist(albums):
     """A column that the manifest lacks is an error that names the columns; `kind` always exists."""
     with pytest.raises(SettingsError, match=r"no column 'topic' \(columns: kind, album\)"):
-        await lm.plan(albums, sample="stratified:topic", budget=2, **OPTIONS)
-    plan = await lm.plan(albums, sample="stratified:kind", budget=2, **OPTIONS)
+        await lm.aio.plan(albums, sample="stratified:topic", budget=2, **OPTIONS)
+    plan = await lm.aio.plan(albums, sample="stratified:kind", budget=2, **OPTIONS)
     assert [(one.value, one.rows) for one in plan.budget_strata] == [("image", 32)]
     with pytest.raises(SettingsError, match="topic"):
         plan.with_options(sample="stratified:topic")

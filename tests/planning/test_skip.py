@@ -48,7 +48,7 @@ def outcomes(plan):
 
 async def test_by_default_only_errors_skip_rows(folder):
     """Without the option, pictures with quality findings are sent; only what no service can use is skipped."""
-    plan = await lm.plan(folder / "m.csv", features=["colors"])
+    plan = await lm.aio.plan(folder / "m.csv", features=["colors"])
     assert {name: status for name, (status, *_) in outcomes(plan).items()} == {
         "good": "pending", "white": "pending", "again": "duplicate", "dot": "pending", "torn": "skipped"
     }  # fmt: skip
@@ -57,7 +57,7 @@ async def test_by_default_only_errors_skip_rows(folder):
 
 async def test_named_findings_skip_rows(folder):
     """A row with a named finding is skipped with the finding's name and sentence; the plan says what that saves."""
-    plan = await lm.plan(folder / "m.csv", features=["colors"], skip=["blank"])
+    plan = await lm.aio.plan(folder / "m.csv", features=["colors"], skip=["blank"])
     rows = outcomes(plan)
     assert rows["good"][0] == "pending"
     assert {rows[name][:2] for name in ("white", "again", "dot")} == {("skipped", "blank")}
@@ -70,8 +70,8 @@ async def test_named_findings_skip_rows(folder):
 
 async def test_skipped_rows_are_not_paid_for(folder):
     """A run with `skip` pays for the other rows alone; the tables have the reason and all findings."""
-    plan = await lm.plan(folder / "m.csv", features=["colors"], skip="tiny")
-    run = await lm.run(plan, folder / "out")
+    plan = await lm.aio.plan(folder / "m.csv", features=["colors"], skip="tiny")
+    run = await lm.aio.run(plan, folder / "out")
     assert run.summary().paid == 2
     rows = run.sql("SELECT item_id, reason, error FROM assets WHERE status = 'skipped' ORDER BY 1").to_dict("records")
     assert [(row["item_id"], row["reason"]) for row in rows] == [("dot", "tiny"), ("torn", "decode")]
@@ -82,20 +82,20 @@ async def test_skipped_rows_are_not_paid_for(folder):
 
 async def test_sound_rows_are_not_skipped_for_facts(folder):
     """The facts that a file decodes or a URL answers skip no row, though the checks of these names may."""
-    plan = await lm.plan(folder / "m.csv", features=["colors"], skip=["decode", "reach"])
+    plan = await lm.aio.plan(folder / "m.csv", features=["colors"], skip=["decode", "reach"])
     assert plan.counts["skipped"] == 1
 
 
 async def test_the_choice_is_fixed_with_the_plan(folder):
     """A plan with other findings to skip is made anew, and a run keeps those that it was planned with."""
-    plan = await lm.plan(folder / "m.csv", features=["colors"], skip=["blank"])
+    plan = await lm.aio.plan(folder / "m.csv", features=["colors"], skip=["blank"])
     with pytest.raises(UsageError, match="skipped for other findings"):
         plan.with_options(skip=["dark"])
     assert plan.with_options(max_frames=5).counts == plan.counts
-    await lm.run(plan, folder / "out")
-    other = await lm.plan(folder / "m.csv", features=["colors"], skip=["tiny"])
+    await lm.aio.run(plan, folder / "out")
+    other = await lm.aio.plan(folder / "m.csv", features=["colors"], skip=["tiny"])
     with pytest.raises(SettingsError, match="skip"):
-        await lm.run(other, folder / "out")
+        await lm.aio.run(other, folder / "out")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ async def test_the_choice_is_fixed_with_the_plan(folder):
 )
 async def test_how_the_rows_are_read_is_fixed_with_the_plan(folder, option):
     """A plan whose rows would be read otherwise is made anew: `with_options` refuses such an option at once."""
-    plan = await lm.plan(folder / "m.csv", features=["colors"])
+    plan = await lm.aio.plan(folder / "m.csv", features=["colors"])
     with pytest.raises(UsageError, match="read with other") as raised:
         plan.with_options(**option)
     assert raised.value.hint == "Plan the manifest again."
@@ -113,7 +113,7 @@ async def test_images_of_an_unusual_size_are_found(tmp_path):
     """An image far larger than most of the manifest has the finding `odd_size`, and is sent."""
     for seed, side in enumerate([60, 61, 62, 63, 64, 65, 400]):
         (tmp_path / f"{side}.jpg").write_bytes(tiny_jpeg(seed, width=side, height=side))
-    plan = await lm.plan(tmp_path, features=["colors"])
+    plan = await lm.aio.plan(tmp_path, features=["colors"])
     listed = json.loads(plan.save(tmp_path / "plan.json").read_text())["listed"]
     found = {row["id"]: one for row in listed for one in row["findings"] if one["check"] == "odd_size"}
     (((_, one)),) = found.items()
@@ -132,7 +132,7 @@ async def test_images_of_an_unusual_size_are_skipped(tmp_path):
     (tmp_path / "3.jpg").write_bytes(encode_jpeg(shrink(picture, 63)))
     for seed, side in enumerate([60, 61, 62, 63, 64, 65, 66]):
         (tmp_path / f"4-{side}.jpg").write_bytes(tiny_jpeg(seed, width=side, height=side))
-    plan = await lm.plan(tmp_path, features=["colors"], duplicates="near", skip=["odd_size"])
+    plan = await lm.aio.plan(tmp_path, features=["colors"], duplicates="near", skip=["odd_size"])
     listed = json.loads(plan.save(tmp_path / "plan.json").read_text())["listed"]
     rows = {Path(row["url"]).name: row for row in listed}
     assert [(rows[name]["status"], rows[name]["reason"]) for name in ("0.jpg", "1.jpg")] == [
@@ -140,21 +140,21 @@ async def test_images_of_an_unusual_size_are_skipped(tmp_path):
     ] * 2
     assert [rows[name]["status"] for name in ("2.jpg", "3.jpg")] == ["pending", "duplicate"]
     assert (plan.counts["pending"], plan.credits.high) == (8, 8)
-    run = await lm.run(plan, tmp_path / "out")
+    run = await lm.aio.run(plan, tmp_path / "out")
     assert run.summary().paid == 8
 
 
 async def test_thresholds_come_from_the_settings(folder, monkeypatch):
     """The thresholds of the settings decide, also after a plan with others was interrupted."""
     monkeypatch.setenv("LIGHTMETER_QUALITY", '{"tiny": 100}')
-    plan = await lm.plan(folder / "m.csv", features=["colors"], skip=["tiny"])
+    plan = await lm.aio.plan(folder / "m.csv", features=["colors"], skip=["tiny"])
     assert plan.counts["pending"] == 0
 
 
 async def test_a_stream_does_not_skip_odd_sizes(folder):
     """A run that pays before the last row is read refuses to skip for a size that only all rows make unusual."""
     with pytest.raises(UsageError, match="odd_size compares"):
-        await lm.run(folder / "m.csv", folder / "out", features=["colors"], skip="odd_size", budget=9, stream=True)
+        await lm.aio.run(folder / "m.csv", folder / "out", features=["colors"], skip="odd_size", budget=9, stream=True)
 
 
 def test_wrong_uses_are_exit_code_2(command, folder):

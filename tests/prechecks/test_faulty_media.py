@@ -30,7 +30,7 @@ async def test_faults_are_found_and_no_sound_row_is_refused(cases, tmp_path, mon
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path / "cache"))
     assert len(cases) >= 300
     async with serving(cases) as url:
-        plan = await lm.plan([{"id": case.name, "url": f"{url}/{case.name}"} for case in cases], features=["tags"])
+        plan = await lm.aio.plan([{"id": case.name, "url": f"{url}/{case.name}"} for case in cases], features=["tags"])
     with open_read_only(plan.folder) as db:
         skipped = {item_id for (item_id,) in db.execute("SELECT item_id FROM items WHERE status = 'skipped'")}
         found = set(db.execute("SELECT item_id, f.name, f.severity FROM findings f JOIN items USING (seq)"))

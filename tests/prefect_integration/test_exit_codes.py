@@ -35,7 +35,7 @@ async def test_the_script_ends_as_the_command(tmp_path, monkeypatch, *, answer, 
     flow, out = load_flow("analyze"), tmp_path / "out"
     async with listening(service) as base_url:
         urls = [f"http://pictures.example/{number}.jpg" for number in range(2)]
-        await lm.run(await lm.plan(urls, base_url=base_url, budget=budget, max_concurrency=1, **OPTIONS), out)
+        await lm.aio.run(await lm.aio.plan(urls, base_url=base_url, budget=budget, max_concurrency=1, **OPTIONS), out)
     run = Run(out, stopped_by)
     failed = flow._failed_state(run, run.summary())
 

@@ -27,7 +27,7 @@ async def out(tmp_path, charges_at_once):
     """Return the folder of a run that paid 2 credits for 2 requests."""
     async with listening(Hostile(lambda *_: "answer")) as base_url:
         urls = [f"http://pictures.example/{number}.jpg" for number in range(2)]
-        await lm.run(await lm.plan(urls, base_url=base_url, **OPTIONS), tmp_path / "out")
+        await lm.aio.run(await lm.aio.plan(urls, base_url=base_url, **OPTIONS), tmp_path / "out")
     return tmp_path / "out"
 
 

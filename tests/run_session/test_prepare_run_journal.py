@@ -17,13 +17,13 @@ from tests.engine.hostile import Hostile, listening
 
 
 async def planned(url: str, **options: object):
-    return await lm.plan([url], precheck=False, features=["colors"], **options)
+    return await lm.aio.plan([url], precheck=False, features=["colors"], **options)
 
 
 async def test_a_finished_run_is_archived_when_another_manifest_starts(tmp_path):
     """The archived journal can be opened, and the folder holds the new run."""
-    before = await lm.run(await planned("nonsense"), tmp_path)
-    after = await lm.run(await planned("more nonsense"), tmp_path)
+    before = await lm.aio.run(await planned("nonsense"), tmp_path)
+    after = await lm.aio.run(await planned("more nonsense"), tmp_path)
     archived = tmp_path / "runs" / before.header.run_id
     assert lm.open(archived).summary().counts == before.summary().counts
     assert lm.open(archived).header.manifest_sha256 == before.header.manifest_sha256
@@ -33,7 +33,7 @@ async def test_a_finished_run_is_archived_when_another_manifest_starts(tmp_path)
 
 async def test_the_wal_of_an_archived_journal_is_not_lost(tmp_path):
     """A killed run leaves a write-ahead log beside its journal; archiving keeps the commits in it."""
-    await lm.run(await planned("nonsense"), tmp_path / "out")
+    await lm.aio.run(await planned("nonsense"), tmp_path / "out")
     live = sqlite3.connect(journal_path(tmp_path / "out"))
     live.execute("PRAGMA journal_mode = wal")
     live.execute("INSERT INTO meta VALUES ('late', 'fact')")
@@ -76,8 +76,8 @@ async def test_rows_of_another_process_are_not_sent_with_own_options(tmp_path, m
     service = Hostile(lambda *_: "answer")
     async with listening(service) as base_url:
         own = {"precheck": False, "backends": ["clarifai"], "base_url": base_url}
-        plan = await lm.plan(["http://pictures.example/a.jpg"], features=["tags"], budget=1000, **own)
-        other = await lm.plan(["http://pictures.example/b.jpg"], features=["nsfw"], budget=1, **own)
+        plan = await lm.aio.plan(["http://pictures.example/a.jpg"], features=["tags"], budget=1000, **own)
+        other = await lm.aio.plan(["http://pictures.example/b.jpg"], features=["nsfw"], budget=1, **own)
 
         def prepare_both(*arguments):
             header = prepare_run_journal(*arguments)
@@ -86,10 +86,10 @@ async def test_rows_of_another_process_are_not_sent_with_own_options(tmp_path, m
 
         monkeypatch.setattr("lightmeter.api.runs.prepare_run_journal", prepare_both)
         with pytest.raises(JournalLocked, match="another run"):
-            await lm.run(plan, tmp_path)
+            await lm.aio.run(plan, tmp_path)
         header = read_run_header(tmp_path)
         assert (header.options.features, header.options.budget, service.posts) == (("nsfw",), 1, 0)
-        run = await lm.resume(tmp_path)
+        run = await lm.aio.resume(tmp_path)
     assert (run.exit_code, service.charged) == (0, ["http://pictures.example/b.jpg"])
 
 
@@ -98,9 +98,9 @@ async def test_a_run_of_another_process_is_not_continued(tmp_path, charges_at_on
     service = Hostile(lambda *_: "answer")
     async with listening(service) as base_url:
         own = {"precheck": False, "backends": ["clarifai"], "base_url": base_url, "features": ["tags"]}
-        prepare_run_journal(await lm.plan(["http://pictures.example/a.jpg"], budget=1, **own), tmp_path)
+        prepare_run_journal(await lm.aio.plan(["http://pictures.example/a.jpg"], budget=1, **own), tmp_path)
         found = read_run_header(tmp_path)
-        prepare_run_journal(await lm.plan(["http://pictures.example/b.jpg"], budget=1, **own), tmp_path)
+        prepare_run_journal(await lm.aio.plan(["http://pictures.example/b.jpg"], budget=1, **own), tmp_path)
         with pytest.raises(JournalLocked, match="another run"):
             async for _ in stream_resume(tmp_path, run_id=found.run_id, budget=1000):
                 pass

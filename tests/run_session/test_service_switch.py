@@ -43,7 +43,7 @@ def address(monkeypatch):
 @pytest.mark.parametrize("way", ["resume", "resume --base-url", "run", "prepare"])
 async def test_a_run_on_the_embedded_service_does_not_go_on_with_another(way, service, address, tmp_path):
     """The other service gets no request, the run stays as it is, and it goes on with the embedded service."""
-    await lm.run(await lm.plan(URLS, budget=0, **OPTIONS), tmp_path / "out")
+    await lm.aio.run(await lm.aio.plan(URLS, budget=0, **OPTIONS), tmp_path / "out")
     address(service.base_url if way != "resume --base-url" else None)
     with pytest.raises(SettingsError, match="is for the embedded service") as refused:
         await _continue(way, tmp_path / "out", service.base_url)
@@ -52,19 +52,19 @@ async def test_a_run_on_the_embedded_service_does_not_go_on_with_another(way, se
     header = read_run_header(tmp_path / "out")
     assert (header.options.budget, header.options.base_url) == (0, None)
     address(None)
-    assert (await lm.resume(tmp_path / "out", budget=0)).summary().counts["over_budget"] == 3
+    assert (await lm.aio.resume(tmp_path / "out", budget=0)).summary().counts["over_budget"] == 3
 
 
 async def _continue(way: str, out: Path, base_url: str) -> None:
     """Continue the run in `out` with a larger budget, in one of several ways."""
     if way == "run":
-        await lm.run(await lm.plan(URLS, budget=60, **OPTIONS), out, consent=True)
+        await lm.aio.run(await lm.aio.plan(URLS, budget=60, **OPTIONS), out, consent=True)
     elif way == "prepare":
         await prepare_run(URLS, out, budget=60, consent=True, **OPTIONS)
     elif way == "resume":
-        await lm.resume(out, budget=60)
+        await lm.aio.resume(out, budget=60)
     else:
-        await lm.resume(out, budget=60, base_url=base_url)
+        await lm.aio.resume(out, budget=60, base_url=base_url)
 
 
 @pytest.mark.parametrize("named_by", ["variable", "option"])
@@ -72,28 +72,28 @@ async def test_a_run_on_another_service_does_not_go_on_with_the_embedded_one(nam
     """Without the address no row is sent, and with it the rest is; a repeated `run` needs the address, too."""
     address(service.base_url)
     options = NAMED if named_by == "variable" else {**NAMED, "base_url": service.base_url}
-    await lm.run(await lm.plan(URLS, budget=1, **options), tmp_path / "out")
+    await lm.aio.run(await lm.aio.plan(URLS, budget=1, **options), tmp_path / "out")
     address(None)
     with pytest.raises(SettingsError, match="address of its service is not set") as refused:
-        await lm.resume(tmp_path / "out", budget=60, base_url=None)
+        await lm.aio.resume(tmp_path / "out", budget=60, base_url=None)
     assert "LIGHTMETER_BASE_URL" in refused.value.hint
     with pytest.raises(SettingsError, match="address of its service is not set"):
-        await lm.run(await lm.plan(URLS, budget=60, **NAMED), tmp_path / "out")
+        await lm.aio.run(await lm.aio.plan(URLS, budget=60, **NAMED), tmp_path / "out")
     assert lm.open(tmp_path / "out").summary().counts["over_budget"] == 2
-    run = await lm.resume(tmp_path / "out", budget=60, base_url=service.base_url)
+    run = await lm.aio.resume(tmp_path / "out", budget=60, base_url=service.base_url)
     assert (run.exit_code, len(service.charged)) == (0, 3)
 
 
 async def test_a_plan_is_run_only_with_the_service_that_it_is_for(service, address, tmp_path):
     """If the address is set or deleted after the plan was made, no folder is made and nothing is sent."""
-    embedded = await lm.plan(URLS, **OPTIONS)
+    embedded = await lm.aio.plan(URLS, **OPTIONS)
     address(service.base_url)
-    named = await lm.plan(URLS, **NAMED)
+    named = await lm.aio.plan(URLS, **NAMED)
     with pytest.raises(SettingsError, match="is for the embedded service"):
-        await lm.run(embedded, tmp_path / "out", consent=True)
+        await lm.aio.run(embedded, tmp_path / "out", consent=True)
     address(None)
     with pytest.raises(SettingsError, match="address of its service is not set"):
-        await lm.run(named, tmp_path / "out")
+        await lm.aio.run(named, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     assert service.posts == 0
 
@@ -102,7 +102,7 @@ async def test_the_next_run_collects_answers_at_the_address_of_its_own_plan(serv
     """Answers of a former run whose service only the variable named are collected where `--base-url` says."""
     service.script, service.polls_until_done = (lambda *_: "ack"), 10**9
     address(service.base_url)
-    stop, plan = asyncio.Event(), await lm.plan(URLS[:1], **NAMED)
+    stop, plan = asyncio.Event(), await lm.aio.plan(URLS[:1], **NAMED)
     async for _ in stream_run(plan, tmp_path / "out", stop=stop):
         if service.posts and service.polls:
             stop.set()
@@ -110,7 +110,7 @@ async def test_the_next_run_collects_answers_at_the_address_of_its_own_plan(serv
         job["left"] = 1
     service.script = lambda *_: "answer"
     address(None)
-    run = await lm.run(await lm.plan(URLS, base_url=service.base_url, **NAMED), tmp_path / "out")
+    run = await lm.aio.run(await lm.aio.plan(URLS, base_url=service.base_url, **NAMED), tmp_path / "out")
     assert run.summary().counts["ok"] == 3
     assert sorted(service.charged) == URLS
 
@@ -120,9 +120,9 @@ async def test_the_price_is_learned_anew_at_another_address(charges_at_once, tmp
     urls = [f"http://pictures.example/{number}.jpg" for number in range(60)]
     cheap, dear = Hostile(lambda *_: "answer"), Hostile(lambda *_: "deny", price=10, answer_s=1)
     async with listening(cheap) as before, listening(dear) as after:
-        await lm.run(await lm.plan(urls, base_url=before, budget=10, **NAMED), tmp_path / "out")
-        denied = await lm.resume(tmp_path / "out", base_url=after, budget=59)
+        await lm.aio.run(await lm.aio.plan(urls, base_url=before, budget=10, **NAMED), tmp_path / "out")
+        denied = await lm.aio.resume(tmp_path / "out", base_url=after, budget=59)
         dear.script = lambda *_: "answer"
-        run = await lm.resume(tmp_path / "out")
+        run = await lm.aio.resume(tmp_path / "out")
     assert isinstance(denied.stopped_by, AccessDenied)
     assert (len(cheap.charged), len(dear.charged), run.summary().paid) == (10, 4, 50)

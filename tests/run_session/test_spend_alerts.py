@@ -61,7 +61,7 @@ async def a_run(folder, rows, **options):
             "base_url": base_url,
             **options,
         }
-        yield await lm.run(await lm.plan(urls, **plan_options), folder / "out")
+        yield await lm.aio.run(await lm.aio.plan(urls, **plan_options), folder / "out")
 
 
 def states(run):
@@ -84,7 +84,7 @@ async def test_each_threshold_is_posted_once(tmp_path, charges_at_once, monkeypa
         assert (came[0][0], came[0][1]) == ("POST", "/hook/SECRET-TOKEN")
         assert '"key"' not in json.dumps([came[0][2], body])  # the fixture's key is "key"
         first = len(came)
-        await lm.resume(run.folder)
+        await lm.aio.resume(run.folder)
         assert len(came) == first
     assert set(states(run).values()) <= {"delivered", "superseded"}
     assert set(states(run)) == {f"{kind} {credits_}" for kind in ("spent", "forecast") for credits_ in (4, 5)}
@@ -108,7 +108,7 @@ async def test_a_raised_budget_has_thresholds_of_its_own(tmp_path, charges_at_on
         assert [body["threshold_credits"] for body in spent] == [8.0]
         (forecast,) = [body for *_, body in came if body["event"].endswith("forecast")]
         assert "would spend 17 credits on the whole manifest, but its budget stops it at 10" in forecast["text"]
-        await lm.resume(run.folder, budget=20)
+        await lm.aio.resume(run.folder, budget=20)
         for kind in ("spent", "forecast"):
             posts = [body["threshold_credits"] for *_, body in came if body["event"].endswith(kind)]
             assert posts == [8.0, 16.0]
@@ -148,7 +148,7 @@ async def test_a_webhook_that_refuses_is_reported_and_tried_again_at_the_next_st
         assert "SECRET" not in notes
         assert set(states(run).values()) == {"failed"}
         works.append("now")
-        await lm.resume(run.folder)
+        await lm.aio.resume(run.folder)
         assert set(states(run).values()) == {"delivered"}
         show_summary(run)
         assert "warning" not in capsys.readouterr().out
@@ -215,7 +215,7 @@ async def test_a_webhook_that_never_answers_does_not_stop_the_run(tmp_path, char
         assert run.summary().counts["ok"] == 3
         first = len(came)
         assert set(states(run).values()) == {"unknown"}
-        await lm.resume(run.folder)
+        await lm.aio.resume(run.folder)
         assert len(came) == first
         stuck.set()
 

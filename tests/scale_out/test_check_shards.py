@@ -36,9 +36,9 @@ def tables(out: Path) -> dict[str, list[dict]]:
 
 async def test_a_cluster_finds_what_one_process_finds(manifest, tmp_path, dask):
     """Rows, findings, duplicates over all shards and tables are the same; the files of the shards are gone."""
-    here = await lm.check(manifest, tmp_path / "here", duplicates="near", reuse=False)
+    here = await lm.aio.check(manifest, tmp_path / "here", duplicates="near", reuse=False)
     options = {"executor": dask, "shard_rows": 7, "shard_dir": tmp_path / "shared", "duplicates": "near"}
-    there = await lm.check(manifest, tmp_path / "there", reuse=False, **options)
+    there = await lm.aio.check(manifest, tmp_path / "there", reuse=False, **options)
     assert there.counts == here.counts
     assert there.counts["duplicate"] >= 6
     assert tables(tmp_path / "there") == tables(tmp_path / "here")
@@ -48,11 +48,11 @@ async def test_a_cluster_finds_what_one_process_finds(manifest, tmp_path, dask):
 async def test_a_plan_uses_the_results_of_the_workers(manifest, tmp_path, dask, monkeypatch):
     """After a check on a cluster a plan checks no sound row again, and a second check sends no shard of them."""
     options = {"executor": dask, "shard_rows": 10, "shard_dir": tmp_path / "shared"}
-    await lm.check(manifest, tmp_path / "out", **options)
+    await lm.aio.check(manifest, tmp_path / "out", **options)
     checked = []
     original = check_cache.CheckCache.add
     monkeypatch.setattr(check_cache.CheckCache, "add", lambda self, new: checked.extend(new) or original(self, new))
-    plan = await lm.plan(manifest, features=["colors"])
+    plan = await lm.aio.plan(manifest, features=["colors"])
     assert plan.counts["pending"] + plan.counts["duplicate"] == 41
     assert not [result for _, result in checked if result.fatal is None]
     with open_read_only(tmp_path / "out" / "thumbnails.sqlite") as db:
@@ -62,8 +62,8 @@ async def test_a_plan_uses_the_results_of_the_workers(manifest, tmp_path, dask, 
 async def test_a_cluster_checks_the_rows_of_a_generator(manifest, tmp_path, dask):
     """A plan and a check by workers have the rows of a generator, which can be read only once."""
     paths, options = list(manifest.parent.glob("1*.jpg")), {"executor": dask, "shard_rows": 7}
-    plan = await lm.plan((path for path in paths), features=["colors"], **options)
-    report = await lm.check((path for path in paths), **options)
+    plan = await lm.aio.plan((path for path in paths), features=["colors"], **options)
+    report = await lm.aio.check((path for path in paths), **options)
     assert plan.counts["pending"] == report.counts["pending"] == len(paths)
 
 
@@ -71,7 +71,7 @@ async def test_a_cluster_checks_the_rows_of_a_generator(manifest, tmp_path, dask
 async def test_the_shards_go_through_an_object_store(manifest, tmp_path, dask, s3):
     """Rows and results are files below an s3:// prefix; none is left after the check."""
     place = s3.uri("shards")
-    report = await lm.check(manifest, executor=dask, shard_rows=10, shard_dir=place)
+    report = await lm.aio.check(manifest, executor=dask, shard_rows=10, shard_dir=place)
     assert report.counts["skipped"] == 3
     assert [
         one.path
@@ -87,13 +87,13 @@ async def test_a_shard_that_was_finished_is_not_checked_again(manifest, tmp_path
     options = {"executor": dask, "shard_rows": 10, "shard_dir": folder}
     monkeypatch.setattr("lightmeter.scale_out.check_manifest.check_shard", partial(fail_from, 20))
     with pytest.raises(UsageError, match="stopped"):
-        await lm.check(manifest, **options)
+        await lm.aio.check(manifest, **options)
     done = {path.name for path in folder.rglob("checks-*.parquet")}
     assert done
     again = tmp_path / "again"
     again.mkdir()
     monkeypatch.setattr("lightmeter.scale_out.check_manifest.check_shard", partial(record, again))
-    await lm.check(manifest, **options)
+    await lm.aio.check(manifest, **options)
     assert {path.name for path in again.iterdir()}.isdisjoint(done)
 
 
@@ -114,9 +114,9 @@ async def test_an_error_in_a_finished_shard_is_checked_again(status, tmp_path, d
         with monkeypatch.context() as patched:
             patched.setattr("lightmeter.scale_out.check_manifest.check_shard", fail_after_the_first)
             with pytest.raises(UsageError, match="stopped"):
-                await lm.check(manifest, **options)
+                await lm.aio.check(manifest, **options)
         Handler.answer = 200
-        report = await lm.check(manifest, tmp_path / "out", **options)
+        report = await lm.aio.check(manifest, tmp_path / "out", **options)
     finally:
         server.shutdown()
         server.server_close()
@@ -128,7 +128,7 @@ async def test_an_error_in_a_finished_shard_is_checked_again(status, tmp_path, d
 @pytest.mark.parametrize("shard_at", [0, 20])
 async def test_the_shard_of_a_killed_worker_is_checked_again(manifest, tmp_path, dask, monkeypatch, shard_at):
     """A worker that is killed in the middle of a shard costs nothing but time; no half file is ever seen."""
-    await lm.check(manifest, tmp_path / "here", reuse=False)
+    await lm.aio.check(manifest, tmp_path / "here", reuse=False)
     wholeness: list[bool] = []
     watched = threading.Event()
 
@@ -142,7 +142,7 @@ async def test_the_shard_of_a_killed_worker_is_checked_again(manifest, tmp_path,
     monkeypatch.setattr("lightmeter.scale_out.check_manifest.check_shard", killing)
     options = {"executor": dask, "shard_rows": 10, "shard_dir": tmp_path / "shared"}
     try:
-        await lm.check(manifest, tmp_path / "there", reuse=False, **options)
+        await lm.aio.check(manifest, tmp_path / "there", reuse=False, **options)
     finally:
         watched.set()
         watcher.join()
@@ -158,7 +158,7 @@ async def test_a_shard_that_kills_each_worker_is_an_error_with_a_hint(manifest, 
     monkeypatch.setattr("lightmeter.scale_out.check_manifest.check_shard", partial(kill_from, 20))
     options = {"executor": dask, "shard_rows": 10, "shard_dir": tmp_path / "shared"}
     with pytest.raises(WorkersLost, match="died") as raised:
-        await lm.check(manifest, **options)
+        await lm.aio.check(manifest, **options)
     assert "--shard-rows" in raised.value.hint
     assert list((tmp_path / "shared").rglob("checks-*.parquet"))
 
@@ -166,11 +166,11 @@ async def test_a_shard_that_kills_each_worker_is_an_error_with_a_hint(manifest, 
 async def test_a_wrong_executor_or_size_is_reported(manifest):
     """An unknown executor, a shard of no rows and standard input are errors before any row is read."""
     with pytest.raises(SettingsError, match="there is no 'spark'"):
-        await lm.check(manifest, executor="spark")
+        await lm.aio.check(manifest, executor="spark")
     with pytest.raises(SettingsError, match=r"shard-rows: .* greater than or equal to 1"):
-        await lm.check(manifest, executor="dask", shard_rows=0)
+        await lm.aio.check(manifest, executor="dask", shard_rows=0)
     with pytest.raises(UsageError, match="Standard input"):
-        await lm.check("-", executor="dask")
+        await lm.aio.check("-", executor="dask")
 
 
 def test_dask_by_name_is_the_client_of_this_process(dask):

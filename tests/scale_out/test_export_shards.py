@@ -29,8 +29,8 @@ async def out(tmp_path, monkeypatch) -> Path:
         for first in (0, ROWS // 2):
             urls = [f"http://pictures.example/{number}" for number in range(first, first + ROWS)]
             options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "batch_size": 1}
-            plan = await lm.plan(urls, base_url=base_url, **options)
-            await lm.run(plan, tmp_path / "out")
+            plan = await lm.aio.plan(urls, base_url=base_url, **options)
+            await lm.aio.run(plan, tmp_path / "out")
     return tmp_path / "out"
 
 

@@ -30,8 +30,8 @@ def ray():
 @pytest.mark.usefixtures("ray")
 async def test_ray_finds_what_one_process_finds(manifest, tmp_path):
     """The counts are those of a check in this process."""
-    here = await lm.check(manifest, reuse=False)
-    there = await lm.check(manifest, tmp_path / "out", reuse=False, executor="ray", shard_rows=10)
+    here = await lm.aio.check(manifest, reuse=False)
+    there = await lm.aio.check(manifest, tmp_path / "out", reuse=False, executor="ray", shard_rows=10)
     assert there.counts == here.counts
 
 

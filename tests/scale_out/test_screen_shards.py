@@ -44,7 +44,7 @@ def chosen(plan: lm.Plan) -> list[tuple]:
 async def planned(manifest: Path, tmp_path: Path, monkeypatch, where: str, **options) -> lm.Plan:
     """Return a plan that uses nothing that other plans have kept."""
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path / f"cache-{where}"))
-    return await lm.plan(manifest, **{**PAID, **options})
+    return await lm.aio.plan(manifest, **{**PAID, **options})
 
 
 def screened_run(tmp_path: Path, where: str) -> lm.Run:

@@ -98,8 +98,8 @@ def out(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     rows = [{"id": name, "url": f"http://pictures.example/{number}.jpg"} for number, name in enumerate(ITEMS)]
     (folder / "items.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    plan = lm.sync(lm.plan(folder / "items.jsonl", features=["tags"], precheck=False, budget=0))
-    return lm.sync(lm.run(plan, out=folder / "out")).folder
+    plan = lm.plan(folder / "items.jsonl", features=["tags"], precheck=False, budget=0)
+    return lm.run(plan, out=folder / "out").folder
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -161,8 +161,8 @@ def test_losses_have_the_credits_of_the_run(tmp_path):
     picture = next((Path(__file__).parents[2] / "data").rglob("chelsea*"))
     manifest = tmp_path / "one.jsonl"
     manifest.write_text(json.dumps({"id": "cat", "path": str(picture)}), encoding="utf-8")
-    plan = lm.sync(lm.plan(manifest, features=["tags", "nsfw"], budget=50))
-    run = lm.sync(lm.run(plan, out=tmp_path / "out"))
+    plan = lm.plan(manifest, features=["tags", "nsfw"], budget=50)
+    run = lm.run(plan, out=tmp_path / "out")
     found = run.agreement()
     shares = {(share.backend, share.feature): float(share.credits) for share in run.statement().cost_breakdown.shares}
     assert found.unknown_credits is None
@@ -181,9 +181,9 @@ def test_an_alias_counts_as_the_back_end_that_answers(tmp_path, monkeypatch):
     settings.write_text('[backends]\nstrict = "opennsfw"\n')
     monkeypatch.setenv("LIGHTMETER_SETTINGS", str(settings))
     picture = next((Path(__file__).parents[2] / "data").rglob("chelsea*"))
-    plan = lm.sync(lm.plan([picture], backends=["nsfwjs", "strict"], features=["nsfw"], budget=50))
+    plan = lm.plan([picture], backends=["nsfwjs", "strict"], features=["nsfw"], budget=50)
     plan = lm.load_plan(plan.save(tmp_path / "plan.json"))
-    found = lm.sync(lm.run(plan, out=tmp_path / "out")).agreement()
+    found = lm.run(plan, out=tmp_path / "out").agreement()
     assert [(pair.one, pair.other, pair.items) for pair in found.pairs] == [("nsfwjs", "opennsfw", 1)]
     assert sorted(loss.backend for loss in found.losses) == ["nsfwjs", "opennsfw"]
     assert all(loss.list_price_credits is not None and loss.saved_credits_low is not None for loss in found.losses)

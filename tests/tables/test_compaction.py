@@ -142,9 +142,9 @@ async def test_a_reader_counts_right_while_runs_end_and_tables_are_rebuilt(tmp_p
         with watched(lambda: counted(folder, rng) if reader == "listing" else count_by_glob(folder)) as there:
             for cycle in range(cycles):
                 urls = [f"http://pictures.example/{cycle}/{place}.jpg" for place in range(ROWS)]
-                plan = await lm.plan(urls, base_url=base_url, **options)
+                plan = await lm.aio.plan(urls, base_url=base_url, **options)
                 there[1] += 1
-                await lm.run(plan, out)
+                await lm.aio.run(plan, out)
                 there[0] += 1
                 for _ in range(cycles // 2):
                     if cycle % 2:

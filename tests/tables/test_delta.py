@@ -112,9 +112,9 @@ def test_a_run_whose_folder_deltalake_cannot_read_is_refused_before_anything_is_
     assert not out.exists()
     assert CliRunner().invoke(_root, arguments).exit_code == 0
     with pytest.raises(UsageError, match="deltalake does not read"):
-        lm.sync(lm.resume(out, table_format="delta"))
+        lm.resume(out, table_format="delta")
     with pytest.raises(UsageError, match="deltalake does not read"):
-        lm.sync(lm.run(lm.sync(lm.plan(tmp_path / "m.csv", features=["colors"], table_format="delta")), out))
+        lm.run(lm.plan(tmp_path / "m.csv", features=["colors"], table_format="delta"), out)
 
 
 def test_delta_tables_on_s3_are_reached_as_the_parquet_ones_are(tmp_path, s3, add, monkeypatch):
@@ -175,9 +175,9 @@ def test_a_missing_writer_is_reported_before_anything_is_spent(tmp_path, monkeyp
     monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
     options = {"features": ["colors"], "precheck": False, "table_format": "delta"}
     urls = ["http://pictures.example/1.jpg"]
-    saved = lm.sync(lm.plan(urls, **options)).save(tmp_path / "plan.json")
+    saved = lm.plan(urls, **options).save(tmp_path / "plan.json")
     monkeypatch.setitem(sys.modules, "deltalake", None)  # as if it were not installed
     with pytest.raises(UsageError, match="Writing Delta tables needs the package deltalake"):
-        lm.sync(lm.plan(urls, **options))
+        lm.plan(urls, **options)
     with pytest.raises(UsageError, match="Writing Delta tables needs the package deltalake"):
         lm.load_plan(saved)

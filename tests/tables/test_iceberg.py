@@ -163,7 +163,7 @@ def test_a_missing_package_is_reported_before_anything_is_spent(tmp_path, monkey
     monkeypatch.setitem(sys.modules, "pyiceberg", None)  # as if it were not installed
     monkeypatch.setitem(sys.modules, "pyiceberg.catalog.sql", None)
     with pytest.raises(UsageError, match="Writing Iceberg tables needs the package pyiceberg"):
-        lm.sync(lm.plan(["http://pictures.example/1.jpg"], precheck=False, table_format="iceberg"))
+        lm.plan(["http://pictures.example/1.jpg"], precheck=False, table_format="iceberg")
 
 
 def put(out, table: str, rows: int) -> None:

@@ -19,6 +19,7 @@ import duckdb
 import pytest
 
 import lightmeter as lm
+from lightmeter.api.blocking import wait_for
 from lightmeter.export.export_tables import export_tables
 from lightmeter.tables import TABLES
 from tests.engine.hostile import Hostile, listening
@@ -44,7 +45,7 @@ async def run(out: Path, names: str) -> None:
     urls = [f"http://pictures.example/{name}.jpg" for name in names]
     async with listening(Hostile(lambda *_: "answer")) as base_url:
         options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": base_url}
-        await lm.run(await lm.plan(urls, **options), out)
+        await lm.aio.run(await lm.aio.plan(urls, **options), out)
 
 
 @pytest.fixture(scope="module")
@@ -56,12 +57,12 @@ def folders(tmp_path_factory):
         environment.setenv("LIGHTMETER_API_KEY", "key")
         environment.setenv("LIGHTMETER_SETTINGS", str(place / "none.toml"))
         environment.setenv("LIGHTMETER_STATE_DIR", str(place / "state"))
-        lm.sync(run(out, "ab"))
-        lm.sync(run(out, "cd"))
+        wait_for(run(out, "ab"))
+        wait_for(run(out, "cd"))
         shutil.copytree(out / "tables", place / "two")
         export_tables(out, rewrite_all=True)
         shutil.copytree(out / "tables", place / "one")
-        lm.sync(run(out, "ef"))
+        wait_for(run(out, "ef"))
     copies = {"bare": None, "one part": place / "one", "two parts": place / "two"}
     for name, tables in copies.items():
         shutil.copytree(out, place / name, ignore=shutil.ignore_patterns("tables", "views.sql", "catalog.duckdb"))

@@ -12,6 +12,7 @@ import threading
 import pytest
 
 import lightmeter as lm
+from lightmeter.api.blocking import wait_for
 from lightmeter.background_loop import BackgroundLoop
 from lightmeter.errors import UsageError
 
@@ -21,20 +22,20 @@ async def double(number: int) -> int:
     return 2 * number
 
 
-def test_sync_returns_the_result():
-    """`sync` returns the value of a coroutine."""
-    assert lm.sync(double(21)) == 42
+def test_wait_for_returns_the_result():
+    """`wait_for` returns the value of a coroutine."""
+    assert wait_for(double(21)) == 42
 
 
-async def test_sync_works_inside_a_running_loop():
-    """`sync` can be called where an event loop is running, as in a notebook."""
-    assert lm.sync(double(4)) == 8
+async def test_wait_for_works_inside_a_running_loop():
+    """`wait_for` can be called where an event loop is running, as in a notebook."""
+    assert wait_for(double(4)) == 8
 
 
-def test_sync_works_in_many_threads():
-    """Threads share one loop, and each gets its own result."""
+def test_wait_for_works_in_many_threads():
+    """Each thread gets its own result."""
     found: dict[int, int] = {}
-    threads = [threading.Thread(target=lambda n=n: found.update({n: lm.sync(double(n))})) for n in range(8)]
+    threads = [threading.Thread(target=lambda n=n: found.update({n: wait_for(double(n))})) for n in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -43,40 +44,50 @@ def test_sync_works_in_many_threads():
 
 
 def test_errors_reach_the_caller():
-    """An exception of the coroutine is raised by `sync`."""
+    """An exception of the coroutine is raised by `wait_for`."""
 
     async def breaks() -> None:
         raise lm.LightmeterError("no")
 
     with pytest.raises(lm.LightmeterError, match="no"):
-        lm.sync(breaks())
+        wait_for(breaks())
 
 
-def test_sync_inside_a_coroutine_that_it_runs_is_refused():
-    """A coroutine that `sync` runs cannot call `sync`, which would wait for ever; the hint says to `await`."""
+def test_a_coroutine_may_wait_for_another_one():
+    """A coroutine that `wait_for` runs may call it: each call has an event loop of its own."""
 
     async def nested() -> int:
-        return lm.sync(double(1))
+        return wait_for(double(1))
+
+    assert wait_for(nested()) == 2
+
+
+async def test_a_loop_is_not_waited_for_by_itself():
+    """A coroutine that would wait for its own background loop gets an error that says to `await`."""
+    background = BackgroundLoop("test")
+
+    async def nested() -> int:
+        return background.run(double(1))
 
     with pytest.raises(UsageError) as caught:
-        lm.sync(nested())
+        await background.call(nested())
     assert "await" in caught.value.hint
-    assert lm.sync(double(21)) == 42
+    background.close()
 
 
 FORK = """
 import os, signal
-import lightmeter as lm
+from lightmeter.api.blocking import wait_for
 
 async def pid():
     return os.getpid()
 
-assert lm.sync(pid()) == os.getpid()
+assert wait_for(pid()) == os.getpid()
 child = os.fork()
 if child == 0:
     signal.alarm(30)
-    os._exit(0 if lm.sync(pid()) == os.getpid() else 1)
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), lm.sync(pid()) == os.getpid())
+    os._exit(0 if wait_for(pid()) == os.getpid() else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), wait_for(pid()) == os.getpid())
 """
 
 
@@ -103,7 +114,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), use())
 @pytest.mark.parametrize("script", [FORK, FORKED_PAGES], ids=["sync", "pages"])
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_loops_work_in_a_forked_process(script):
-    """A process forked after a `sync`, or after a page was shown, can use the loop, and so can its parent."""
+    """A process forked after a `wait_for`, or after a page was shown, can use the loop, and so can its parent."""
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.split() == ["0", "True"], done.stderr
 
@@ -118,7 +129,7 @@ def _ctrl_c_raises():
 
 @pytest.mark.usefixtures("_ctrl_c_raises")
 def test_ctrl_c_waits_for_the_end_of_the_coroutine():
-    """On Ctrl-C, `sync` raises KeyboardInterrupt only after the coroutine has cleaned up."""
+    """On Ctrl-C, `wait_for` raises KeyboardInterrupt only after the coroutine has cleaned up."""
     steps = []
     main = threading.main_thread().ident
 
@@ -133,7 +144,7 @@ def test_ctrl_c_waits_for_the_end_of_the_coroutine():
             steps.append("cleaned up")
 
     with pytest.raises(KeyboardInterrupt):
-        lm.sync(cleans_up())
+        wait_for(cleans_up())
     assert steps == ["cleaned up"]
 
 

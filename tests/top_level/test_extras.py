@@ -76,7 +76,7 @@ import os
 from pathlib import Path
 import lightmeter as lm
 
-run = lm.sync(lm.run(lm.sync(lm.plan([Path(os.environ["PICTURE"])], features=["colors"])), out="out"))
+run = lm.run(lm.plan([Path(os.environ["PICTURE"])], features=["colors"]), out="out")
 print(len(run.sql("FROM colors")) > 0)
 try:
     lm.BudgetPlanner

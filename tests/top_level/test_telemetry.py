@@ -106,8 +106,8 @@ async def test_one_trace_shows_the_run_and_what_the_service_did(collector, tmp_p
     urls = [{"url": f"{data_server}/media/{name}.jpg"} for name in ("coffee", "koala")]  # one request, from the queue
     rows = [{"path": str(DATA / "media" / "camera.jpg")}, *urls]
     options = {"features": ["colors"], "backends": ["palette"], "batch_size": 2, "precheck": False, "budget": 50}
-    plan = await lm.plan(rows, **options)
-    run = await lm.run(plan, tmp_path / "out")
+    plan = await lm.aio.plan(rows, **options)
+    run = await lm.aio.run(plan, tmp_path / "out")
     telemetry.flush()
     (planned,), (span,) = collector.named("lightmeter.plan"), collector.named("lightmeter.run")
     assert values(planned)["lightmeter.rows"] == 3

@@ -43,8 +43,8 @@ def make_run(folder: Path) -> None:
     selected += [{**selected[0], "id": "again"}, {"id": "<b>gone</b>", "path": "gone.jpg", "subject": "<i>"}]
     manifest = folder / "few.jsonl"
     manifest.write_text("".join(json.dumps(row) + "\n" for row in selected), encoding="utf-8")
-    plan = lm.sync(lm.plan(manifest, features=["tags", "nsfw", "colors"], max_frames=2, budget=50))
-    lm.sync(lm.run(plan, out=folder / "out"))
+    plan = lm.plan(manifest, features=["tags", "nsfw", "colors"], max_frames=2, budget=50)
+    lm.run(plan, out=folder / "out")
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import traitlets
 from PIL import Image
 
 import lightmeter as lm
+from lightmeter.api.blocking import wait_for
 from lightmeter.testing import tiny_video
 from lightmeter.ui.assets import static_text
 from lightmeter.ui.items.item_view_model import ItemViewModel
@@ -147,7 +148,7 @@ def run_against_placing_service(manifest: Path | list[str], out: Path, **options
     async def analyze() -> None:
         async with listening(PlacingService(lambda *_: "fine")) as base_url:
             usual = {"features": ["tags", "nsfw"], "backends": ["clarifai"], "max_frames": 60, "capture_interval": 1}
-            plan = await lm.plan(manifest, base_url=base_url, **{**usual, **options})
-            await lm.run(plan, out)
+            plan = await lm.aio.plan(manifest, base_url=base_url, **{**usual, **options})
+            await lm.aio.run(plan, out)
 
-    lm.sync(analyze())
+    wait_for(analyze())

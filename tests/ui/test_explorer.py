@@ -57,8 +57,8 @@ def test_of_very_many_columns_the_first_are_filters(tmp_path, monkeypatch):
     """Of more columns than the gallery has memory for, the first are filters; all are there to sort by."""
     monkeypatch.setattr(gallery_columns, "MAX_FACETS", 2)
     rows = [{"url": f"http://pictures.example/{n}.jpg", "c0": 0.5, "c1": n, "c2": "x", "c3": "x"} for n in range(2)]
-    plan = lm.sync(lm.plan(rows, features=["tags"], precheck=False, budget=0))
-    view = ExplorerView(lm.sync(lm.run(plan, out=tmp_path / "out")))
+    plan = lm.plan(rows, features=["tags"], precheck=False, budget=0)
+    view = ExplorerView(lm.run(plan, out=tmp_path / "out"))
     view.wait()
     assert [name for name in view.result["facets"]["columns"] if name.startswith("c")] == ["c1", "c2"]
     assert {"c0", "c1", "c2", "c3"} <= set(view.result["sorts"])
@@ -68,7 +68,7 @@ def test_of_very_many_columns_the_first_are_filters(tmp_path, monkeypatch):
 def test_columns_of_the_names_that_queries_add_are_ordinary(tmp_path):
     """Columns of the manifest named as what the gallery's queries add are shown, kept, filters and orders."""
     rows = [{"id": n, "url": f"http://x.example/{n}.jpg", "lm_position": 9 - int(n), "lm_key": n} for n in "123"]
-    run = lm.sync(lm.run(lm.sync(lm.plan(rows, features=["tags"], precheck=False, budget=0)), out=tmp_path / "out"))
+    run = lm.run(lm.plan(rows, features=["tags"], precheck=False, budget=0), out=tmp_path / "out")
     view = ExplorerView(run)
     assert visible_items(view) == ["1", "2", "3"]
     assert visible_items(view, sort={"by": "column:lm_position_manifest"}) == ["3", "2", "1"]
@@ -266,8 +266,8 @@ async def test_pictures_of_earlier_manifests_are_shown(tmp_path, monkeypatch):
             (tmp_path / name / "a.jpg").write_bytes(tiny_jpeg(width=200, height=100 + 10 * len(name)))
             manifest = tmp_path / name / "rows.jsonl"
             manifest.write_text(json.dumps({"id": name, "path": "a.jpg"}) + "\n", encoding="utf-8")
-            plan = await lm.plan(manifest, base_url=base_url, backends=["clarifai"], features=["tags"])
-            run = await lm.run(plan, tmp_path / "out")
+            plan = await lm.aio.plan(manifest, base_url=base_url, backends=["clarifai"], features=["tags"])
+            run = await lm.aio.run(plan, tmp_path / "out")
     (tmp_path / "first" / "a.jpg").unlink()
     view = ExplorerView(run)
     sources = view.thumbnail_sources(["first", "second", "third", "unknown"])

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 import lightmeter as lm
+from lightmeter.api.blocking import wait_for
 from lightmeter.client.client import Client
 from lightmeter.service.app import RunningService
 from tests.ui.kernels import started_kernel, wait_until
@@ -20,7 +21,7 @@ from tests.ui.test_ui_command import started, url_of
 
 ROWS = 40
 OPTIONS = {"features": ["colors"], "backends": ["palette"], "budget": 500, "max_concurrency": 2, "upload": "always"}
-RUN = "run = await lm.run(plan, out='out')"
+RUN = "run = lm.run(plan, out='out')"
 
 pytestmark = pytest.mark.sweep  # each takes about 20 seconds
 
@@ -43,12 +44,12 @@ class Account:
             async with Client(self.service.base_url, KEY) as client:
                 return await client.credits()
 
-        return BALANCE - lm.sync(ask())
+        return BALANCE - wait_for(ask())
 
     def plan_cell(self) -> str:
         """Return a cell that plans the manifest."""
         options = {**OPTIONS, "base_url": self.service.base_url}
-        return f"import lightmeter as lm\nplan = await lm.plan('pictures.csv', **{options!r})\nprint(plan.credits.high)"
+        return f"import lightmeter as lm\nplan = lm.plan('pictures.csv', **{options!r})\nprint(plan.credits.high)"
 
     def wait_for_requests(self, least: int) -> None:
         wait_until(lambda: charged_requests(self.service) >= least, "the run does not send")
@@ -76,7 +77,7 @@ COUNTS = "print(sorted(each for each in lm.open('out').summary().counts.items() 
 
 
 def test_interrupted_cell(account):
-    """An interrupted `await lm.run` stores all answers that it paid; `lm.resume` pays only the rest, and shows it."""
+    """An interrupted `lm.run` stores all answers that it paid; `lm.resume` pays only the rest, and shows it."""
     with started_kernel(account.folder) as kernel:
         assert kernel.run(account.plan_cell()) == f"{ROWS}\n"
         cell = kernel.start(RUN)
@@ -87,7 +88,7 @@ def test_interrupted_cell(account):
         paid = lm.open(account.out).summary().paid
         assert 8 <= paid == account.spent() < ROWS
         assert f"its journal holds the answers of {paid} row" in kernel.run(EXPLORE)
-        kernel.run("run = await lm.resume('out')")
+        kernel.run("run = lm.resume('out')")
         assert kernel.run(EXPLORE) == kernel.run(COUNTS) == f"[('ok', {ROWS})] \n"
     summary = lm.open(account.out).summary()
     assert (summary.paid, account.spent()) == (ROWS, ROWS)
@@ -103,7 +104,7 @@ def test_restarted_kernel(account):
         killed = lm.open(account.out).summary()
         assert 0 < killed.paid < ROWS
         assert f"its journal holds the answers of {killed.paid} row" in kernel.run(EXPLORE)
-        kernel.run("run = await lm.resume('out')")
+        kernel.run("run = lm.resume('out')")
         assert kernel.run(EXPLORE) == kernel.run(COUNTS)
     summary = lm.open(account.out).summary()
     # The requests whose answers the kill lost stay in doubt: they may be charged, so they are not sent again.

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 import lightmeter as lm
+from lightmeter.api.blocking import wait_for
 from lightmeter.cli.commands.demo import serve_folder
 from lightmeter.errors import UsageError
 from lightmeter.html_report.thumbnails import ThumbnailSource
@@ -94,8 +95,8 @@ def test_dates_and_times_of_the_manifest_are_texts(tmp_path):
         "at_utc": pa.array([0], pa.timestamp("s", "America/New_York")),
     }
     table = pa.table({"id": ["one"], "url": ["http://pictures.example/1.jpg"], **own})
-    plan = lm.sync(lm.plan(table, features=["tags"], precheck=False, budget=0))
-    details = read_details(lm.sync(lm.run(plan, out=tmp_path / "out")).folder, "one")
+    plan = lm.plan(table, features=["tags"], precheck=False, budget=0)
+    details = read_details(lm.run(plan, out=tmp_path / "out").folder, "one")
     texts = ("1970-01-01", "1970-01-01 00:00:01.500000", "1970-01-01 00:00:00+00:00")
     assert json.loads(json.dumps(details))["own_columns"] == [list(pair) for pair in zip(own, texts, strict=True)]
 
@@ -183,8 +184,8 @@ def test_enlarged_picture_is_upright_and_bounded(tmp_path):
     """An enlarged picture is upright, has at most 1,600 pixels on a side, and says the size of the original."""
     (tmp_path / "a.jpg").write_bytes(rotated_jpeg())
     Image.new("RGB", (4000, 1000), "red").save(tmp_path / "b.png")
-    turned = lm.sync(enlarge(ThumbnailSource("a.jpg", str(tmp_path / "a.jpg")), "image", None))
-    large = lm.sync(enlarge(ThumbnailSource("b.png", str(tmp_path / "b.png")), None, None))
+    turned = wait_for(enlarge(ThumbnailSource("a.jpg", str(tmp_path / "a.jpg")), "image", None))
+    large = wait_for(enlarge(ThumbnailSource("b.png", str(tmp_path / "b.png")), None, None))
     assert Image.open(BytesIO(turned.jpeg)).size == (turned.width, turned.height) == UPRIGHT
     assert Image.open(BytesIO(large.jpeg)).size == (1600, 400)
     assert (large.width, large.height, large.reason) == (4000, 1000, "")
@@ -195,10 +196,10 @@ def test_picture_that_cannot_be_had_is_the_kept_thumbnail(tmp_path):
     """Without the file, or from a server that refuses, the kept thumbnail is shown with the reason."""
     thumbnail = tiny_jpeg()
     with serve_folder(tmp_path) as url:
-        missing = lm.sync(enlarge(ThumbnailSource(f"{url}/no.jpg", None, thumbnail), "image", None))
-        video = lm.sync(enlarge(ThumbnailSource(f"{url}/no.mp4", None, thumbnail), "video", None))
-        frame = lm.sync(enlarge(ThumbnailSource(f"{url}/no.mp4", None, thumbnail), "video", 2.0))
-    missing_picture = lm.sync(enlarge(ThumbnailSource("no.jpg", str(tmp_path / "no.jpg"), thumbnail), "image", None))
+        missing = wait_for(enlarge(ThumbnailSource(f"{url}/no.jpg", None, thumbnail), "image", None))
+        video = wait_for(enlarge(ThumbnailSource(f"{url}/no.mp4", None, thumbnail), "video", None))
+        frame = wait_for(enlarge(ThumbnailSource(f"{url}/no.mp4", None, thumbnail), "video", 2.0))
+    missing_picture = wait_for(enlarge(ThumbnailSource("no.jpg", str(tmp_path / "no.jpg"), thumbnail), "image", None))
     assert [one.jpeg for one in (missing, video, missing_picture)] == [thumbnail] * 3
     assert missing.is_thumbnail
     assert (missing.reason, missing_picture.reason) == (
@@ -213,7 +214,7 @@ def test_picture_of_a_url_is_downloaded(tmp_path):
     """The picture of a URL is fetched and enlarged."""
     (tmp_path / "a.jpg").write_bytes(rotated_jpeg())
     with serve_folder(tmp_path) as url:
-        picture = lm.sync(enlarge(ThumbnailSource(f"{url}/a.jpg"), None, None))
+        picture = wait_for(enlarge(ThumbnailSource(f"{url}/a.jpg"), None, None))
     assert (picture.width, picture.height, picture.reason) == (*UPRIGHT, "")
 
 
@@ -238,8 +239,8 @@ def test_thumbnails_outlive_the_media(tmp_path, monkeypatch):
     for name in ("coffee.jpg", "samoyed.mp4"):
         shutil.copy(DATA / "media" / name, media)
     with serve_folder(media) as url:
-        plan = lm.sync(lm.plan([f"{url}/coffee.jpg", f"{url}/samoyed.mp4"], features=["colors"], max_frames=1))
-        run = lm.sync(lm.run(plan, tmp_path / "out"))
+        plan = lm.plan([f"{url}/coffee.jpg", f"{url}/samoyed.mp4"], features=["colors"], max_frames=1)
+        run = lm.run(plan, tmp_path / "out")
     shutil.rmtree(media)
     items = list(run.assets["item_id"])
     events = Page(ItemView(run.folder, items)).events("thumbnail", count=2, item_ids=items)

@@ -269,8 +269,8 @@ def test_details_of_urls(open_item, tmp_path, page, monkeypatch):
 @pytest.mark.sweep
 def test_boxes_of_local_back_ends(open_item, tmp_path, page):
     """The texts and brands that the embedded service finds are drawn inside the picture."""
-    plan = lm.sync(lm.plan([DATA / "media" / "cameras.jpg"], features=["texts", "brands", "faces"], budget=20))
-    run = lm.sync(lm.run(plan, tmp_path / "out"))
+    plan = lm.plan([DATA / "media" / "cameras.jpg"], features=["texts", "brands", "faces"], budget=20)
+    run = lm.run(plan, tmp_path / "out")
     open_item(run.folder, list(run.table("assets")["item_id"].to_pylist()))
     expect(page.locator(".lm-item-box[data-kind=text]")).to_have_count(3, timeout=30_000)
     (brand,) = run.table("brands").to_pylist()

@@ -129,8 +129,8 @@ def varied(tmp_path_factory) -> Path:
             for name, subject in rows
         )
     )
-    plan = lm.sync(lm.plan(manifest, features=["tags", "nsfw", "colors", "texts"], max_frames=2, budget=100))
-    run = lm.sync(lm.run(plan, out=tmp_path_factory.mktemp("runs") / "varied"))
+    plan = lm.plan(manifest, features=["tags", "nsfw", "colors", "texts"], max_frames=2, budget=100)
+    run = lm.run(plan, out=tmp_path_factory.mktemp("runs") / "varied")
     vectors = pa.array([[1.0, 0.0], [0.6, 0.8]], pa.list_(pa.float32()))
     with replace_table(Dataset(run.folder), "embeddings", schema("embeddings")) as part:
         part.write(pa.table({"item_id": ["cameras", "chelsea"], "vector": vectors}))

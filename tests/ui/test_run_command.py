@@ -85,7 +85,7 @@ def test_options_read_from_files_have_no_command_line():
 def test_command_line_of_a_run_with_other_options_has_another_folder(tmp_path):
     """The command continues the run in the folder if its options allow it, and names a new folder otherwise."""
     manifest = pictures(tmp_path, 1)
-    out = lm.sync(lm.run(lm.sync(lm.plan(manifest, features="colors", budget=9)), out=tmp_path / "out")).folder
+    out = lm.run(lm.plan(manifest, features="colors", budget=9), out=tmp_path / "out").folder
     planner = PlannerView.for_run(out)
     planner.wait()
     same = f"lightmeter run {manifest} --out {out} --features colors --budget 9"

@@ -44,7 +44,7 @@ def plans(manifest):
     def plan(**options):
         key = tuple(sorted(options.items()))
         if key not in plans_by_options:
-            plans_by_options[key] = lm.sync(lm.plan(manifest, **{**OPTIONS, **options}))
+            plans_by_options[key] = lm.plan(manifest, **{**OPTIONS, **options})
         return plans_by_options[key]
 
     return plan
@@ -102,7 +102,7 @@ def test_a_budget_pays_for_a_row_each_if_all_rows_cost_one_credit(tmp_path, budg
         (tmp_path / f"{seed}.jpg").write_bytes(tiny_jpeg(seed))
     for wider in range(1, 7):
         (tmp_path / f"like-0-{wider}.jpg").write_bytes(tiny_jpeg(0, width=64 + wider, height=48))
-    plan = lm.sync(lm.plan(str(tmp_path / "*.jpg"), **OPTIONS, duplicates="near"))
+    plan = lm.plan(str(tmp_path / "*.jpg"), **OPTIONS, duplicates="near")
     price_json = price(plan, duplicates="exact", budget=budget)
     assert (price_json["rows"]["low"], price_json["rows"]["high"]) == (7, 10)
     assert price_json["affordable"] == {"low": low, "high": high, "label": "estimate"}
@@ -131,7 +131,7 @@ def test_rare_values_are_put_together(tmp_path):
     (tmp_path / "a.jpg").write_bytes(tiny_jpeg(1))
     many = MAX_VALUES + 5
     (tmp_path / "m.csv").write_text("path,n\n" + "".join(f"a.jpg,{n}\n" for n in range(many)), encoding="utf-8")
-    plan = lm.sync(lm.plan(tmp_path / "m.csv", **OPTIONS, duplicates="off"))
+    plan = lm.plan(tmp_path / "m.csv", **OPTIONS, duplicates="off")
     assert column_choices(plan) == ["kind"]
     parts = PlannedRows(plan).by_value("n")
     assert (len(parts), parts[-1][0]) == (MAX_VALUES + 1, "… 5 other values")

@@ -67,7 +67,7 @@ async def test_credits_in_an_older_ledger_count_in_the_budget_of_the_key(name, u
     try:
         for setting, value in {"BASE_URL": service.base_url, "API_KEY": KEY, "KEY_BUDGET": PAID + 1}.items():
             monkeypatch.setenv(f"LIGHTMETER_{setting}", str(value))
-        run = await lm.run(await lm.plan("m.csv", features=["colors"], backends=["palette"]), old / "new")
+        run = await lm.aio.run(await lm.aio.plan("m.csv", features=["colors"], backends=["palette"]), old / "new")
     finally:
         await service.close()
     assert run.summary().paid == 1

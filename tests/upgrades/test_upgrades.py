@@ -79,10 +79,10 @@ def test_tables_and_reports_of_an_older_run_are_read(old):
 
 async def test_an_older_run_is_resumed_and_pays_nothing_twice(old):
     """Resuming pays for the two rows that the budget had stopped, and for nothing else."""
-    run = await lm.resume(old / "out", budget=10)
+    run = await lm.aio.resume(old / "out", budget=10)
     summary = run.summary()
     assert (summary.counts["ok"], summary.counts["duplicate"], summary.paid) == (4, 1, 4)
-    again = await lm.resume(old / "out")
+    again = await lm.aio.resume(old / "out")
     assert again.summary().paid == 4
     with closing(sqlite3.connect(journal_path(old / "out"))) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (journal_schema.VERSION,)
@@ -102,7 +102,7 @@ async def test_an_older_plan_file_is_run(old):
     """A plan that an older version saved is run with its options."""
     plan = lm.load_plan(old / "plan.json")
     assert (plan.rows, plan.counts["pending"], plan.counts["duplicate"]) == (5, 4, 1)
-    run = await lm.run(plan, old / "new")
+    run = await lm.aio.run(plan, old / "new")
     assert (run.summary().counts["ok"], run.summary().paid) == (4, 4)
 
 

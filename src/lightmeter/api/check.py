@@ -1,10 +1,10 @@
-"""The Python function `check`: the pre-checks of a manifest alone, without a key or a service."""
+"""The pre-checks of a manifest alone, without a key or a service."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -117,27 +117,16 @@ async def check(
     progress: bool | None = None,
     **options: Unpack[CheckArguments],
 ) -> CheckReport:
-    """Read a manifest and check its rows. Needs no key and no service, and requests only the URLs of the manifest.
+    """Check a manifest as `lightmeter.check` does, which describes the arguments and errors."""
+    return await last_step(check_steps(manifest, out, options), show=progress)
 
-    A row that was checked without an error in the last three days is not checked again: its earlier results are used. A
-    later `plan` of the manifest uses the results of this check in the same way.
 
-    Args:
-        manifest: Anything that `plan` accepts: a path or URI, a folder, a glob, a DataFrame, a list of URLs, …
-        out: Folder for the tables `assets` and `prechecks`, which `open`, `report` and `lightmeter sql` read; None
-            writes no tables.
-        progress: Whether to show the progress; None shows it in a Jupyter notebook and on a terminal.
-        options: How the manifest is read and checked: see `lightmeter.option_arguments.CheckArguments`. With
-            `executor="dask"` or "ray", workers check shards of the rows.
-
-    Raises:
-        ManifestError: the manifest cannot be read at all.
-        SettingsError: an option is wrong, or the folder already holds a run, or the folder cannot be written to.
-        WorkersLost: several worker processes died during the same shard, or Dask's scheduler was lost.
-    """
-    scale_out, values = split_scale_out(options)
-    steps = stream_check_report(manifest, out, make_options(**values), scale_out)
-    return await last_step(steps, show=progress)
+def check_steps(
+    manifest: ManifestSource, out: Path | str | None, arguments: Mapping[str, Any]
+) -> AsyncGenerator[Progress | CheckReport]:
+    """Return a generator that checks `manifest`, with the keyword arguments of `lightmeter.check`."""
+    scale_out, values = split_scale_out(arguments)
+    return stream_check_report(manifest, out, make_options(**values), scale_out)
 
 
 async def stream_check_report(

@@ -52,11 +52,19 @@ def progress_display(*, show: bool | None = None) -> AbstractContextManager[_Dis
     return NoProgressDisplay()
 
 
+def in_ipython() -> bool:
+    """Return whether IPython, with a notebook or on a terminal, runs this code."""
+    return _ipython_shell() is not None
+
+
+def _ipython_shell() -> Any:
+    ipython = sys.modules.get("IPython")
+    return None if ipython is None else ipython.get_ipython()
+
+
 def _notebook_display() -> Any:
     """Return the function `display` of IPython if a Jupyter kernel runs this code; else None."""
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    return None if shell is None or not hasattr(shell, "kernel") else ipython.display.display  # type: ignore[union-attr]
+    return sys.modules["IPython"].display.display if hasattr(_ipython_shell(), "kernel") else None
 
 
 class NoProgressDisplay:

@@ -1,13 +1,13 @@
-"""The Python functions `plan`, `run`, `resume` and `open`, and variants of them that also yield progress."""
+"""`plan`, `run` and `resume` as coroutines, `open`, and generators of the same work that also yield progress."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, Unpack, overload
+from typing import Any, Unpack, overload
 
 from lightmeter.api.progress_display import last_step
 from lightmeter.api.run_result import Run, Tables, output_folder
@@ -28,12 +28,14 @@ from lightmeter.manifest.readers import ManifestSource, rereadable
 from lightmeter.option_arguments import PlanArguments, ResumeArguments, RunArguments
 from lightmeter.options import Options, ScaleOutOptions, make_options, parse_options
 from lightmeter.planning.build import refresh_service_info, stream_plan
+from lightmeter.planning.consent import must_be_explicit
 from lightmeter.planning.plan import Plan
 from lightmeter.planning.progress import Progress
 from lightmeter.run_session.session import (
     changed_options,
     find_run_of_plan,
     must_be_run,
+    prepare_folder,
     prepare_run_journal,
 )
 from lightmeter.scale_out.check_manifest import LOCAL, split_scale_out, stream_shard_checks
@@ -42,24 +44,14 @@ from lightmeter.tables.remote.uris import is_uri
 
 
 async def plan(source: ManifestSource, *, progress: bool | None = None, **options: Unpack[PlanArguments]) -> Plan:
-    """Read a manifest, check its rows, and estimate what a run costs. Spends nothing.
+    """Plan a manifest as `lightmeter.plan` does, which describes the arguments and errors."""
+    return await last_step(plan_steps(source, options), show=progress)
 
-    Args:
-        source: A path or `s3://` URI of a manifest; a folder or a glob of media or Parquet files; a DataFrame; a list,
-            a Series or another iterable of URLs, `Path`s or dicts.
-        progress: Whether to show the progress; None shows it in a Jupyter notebook and on a terminal.
-        options: The options of the run: see `lightmeter.option_arguments.PlanArguments`. With `executor="dask"` or
-            "ray", workers of a cluster check and screen the rows.
 
-    Raises:
-        ManifestError: the manifest cannot be read at all.
-        SettingsError: an option is wrong (the message names it), or the service does not offer a wanted back end.
-        AccessDenied: the service does not accept the key. A missing key is only a note in the plan.
-        WorkersLost: several worker processes died during the same shard, or Dask's scheduler was lost.
-    """
-    scale_out, values = split_scale_out(options)
-    steps = stream_screened_plan(source, make_options(**values), read_settings(), scale_out=scale_out)
-    return await last_step(steps, show=progress)
+def plan_steps(source: ManifestSource, arguments: Mapping[str, Any]) -> AsyncGenerator[Progress | Plan]:
+    """Return a generator that plans `source`, with the keyword arguments of `lightmeter.plan`."""
+    scale_out, values = split_scale_out(arguments)
+    return stream_screened_plan(source, make_options(**values), read_settings(), scale_out=scale_out)
 
 
 async def stream_screened_plan(
@@ -142,7 +134,7 @@ async def _stream_screen(
 
 @overload
 async def run(
-    plan: Plan,
+    source: Plan,
     out: Path | str,
     *,
     consent: bool = False,
@@ -151,61 +143,84 @@ async def run(
 ) -> Run: ...
 @overload
 async def run(
-    plan: ManifestSource,
+    source: ManifestSource,
     out: Path | str,
     *,
-    stream: Literal[True],
+    stream: bool = False,
     consent: bool = False,
     accept_journal: bool = False,
     progress: bool | None = None,
     **options: Unpack[RunArguments],
 ) -> Run: ...
 async def run(
-    plan: Plan | ManifestSource,
+    source: Plan | ManifestSource,
     out: Path | str,
     *,
+    stream: bool = False,
     consent: bool = False,
     accept_journal: bool = False,
-    stream: bool = False,
     progress: bool | None = None,
     **options: Unpack[RunArguments],
 ) -> Run:
-    """Run a plan and write the tables. If `out` already holds this run, continue it.
+    """Run a plan or a manifest as `lightmeter.run` does, which describes the arguments and errors."""
+    arguments = StartArguments(accept_journal=accept_journal, consent=consent)
+    return await last_step(run_steps(source, out, arguments, options, stream=stream), show=progress)
 
-    If `out` holds a run of another version of the manifest, pay only for new and changed rows. With `stream`, send the
-    first rows of a manifest while the later ones are still read and checked; this needs the option `budget`.
+
+def run_steps(
+    source: Plan | ManifestSource,
+    out: Path | str,
+    arguments: StartArguments,
+    options: Mapping[str, Any],
+    *,
+    stream: bool,
+) -> AsyncGenerator[Progress | Run]:
+    """Return a generator that runs `source` as `lightmeter.run` does.
 
     Args:
-        plan: The result of `plan` or `load_plan`; with `stream`, a manifest, in any form that `plan` accepts.
+        source: A plan, or a manifest, which is planned first.
         out: The output folder.
-        consent: Whether to allow what `Plan.needs_consent` lists: a run that names no back end, or has no frame limit,
-            on a service other than the embedded one.
-        accept_journal: Whether to continue a journal in `out` that is a copy or a restored backup: see `resume`.
-        stream: Whether to send rows, and spend credits, while the manifest is still being read.
-        progress: Whether to show the progress; None shows it in a Jupyter notebook and on a terminal.
-        options: The options of the run, allowed only with `stream`: see `lightmeter.option_arguments.RunArguments`.
-
-    Returns:
-        The run. If the budget or a lack of credits stopped it, its `stopped_by` is the error that says so.
+        arguments: Arguments that hold only for this start and are not stored.
+        options: The options of the run; none with a plan.
+        stream: Whether to send rows while the manifest is still being read.
 
     Raises:
-        UsageError: consent is needed; or an option differs that the run in the folder must keep; or `stream` is given
-            with a plan, without a budget, or with an option that needs the whole manifest.
-        JournalConflict: the journal in the folder is an older state of its run, or a copy.
-        AccessDenied: the service does not accept the key; nothing was sent.
-        Unreachable: the service does not answer; nothing was sent.
+        UsageError: options or `stream` are given with a plan, which holds all options.
     """
+    if isinstance(source, Plan):
+        if stream or options:
+            raise UsageError("A plan holds all options and has been read to its end: give no others beside it.")
+        return stream_run(source, out, consent=arguments.consent, accept_journal=arguments.accept_journal)
+    chosen = make_options(**options)
     if stream:
-        if isinstance(plan, Plan):
-            raise UsageError("A plan has been read to its end, so stream=True has no use: pass the manifest instead.")
-        arguments = StartArguments(accept_journal=accept_journal, consent=consent)
-        steps = stream_manifest(plan, output_folder(out), make_options(**options), arguments, None, read_settings())
-        return await last_step(steps, show=progress)
-    if not isinstance(plan, Plan) or options:
+        return stream_manifest(source, output_folder(out), chosen, arguments, None, read_settings())
+    return _plan_and_run(source, output_folder(out), chosen, arguments)
+
+
+async def _plan_and_run(
+    source: ManifestSource, folder: Path, options: Options, arguments: StartArguments
+) -> AsyncGenerator[Progress | Run]:
+    """Plan a manifest and run the plan; raise UsageError if it may cost credits and has neither budget nor consent."""
+    settings = read_settings()
+    if not arguments.consent:
+        must_be_explicit(options, settings)
+    prepare_folder(folder, options.table_format)
+    planning = stream_screened_plan(source, options, settings, out=folder, require_service=True)
+    async with aclosing(planning) as steps:
+        async for step in steps:
+            if isinstance(step, Progress):
+                yield step
+            else:
+                planned = step
+    if planned.credits.high != 0 and options.budget is None and not arguments.consent:
         raise UsageError(
-            "A run takes a plan, which holds all options.", hint="Plan the manifest first, or use stream=True."
+            f"This run may cost {planned.credits}. Nothing was spent.",
+            hint="Give a hard cap, budget=CREDITS; or look at the plan first: lm.run(lm.plan(…), out=…).",
         )
-    return await last_step(stream_run(plan, out, consent=consent, accept_journal=accept_journal), show=progress)
+    running = stream_run(planned, folder, consent=arguments.consent, accept_journal=arguments.accept_journal)
+    async with aclosing(running) as steps_of_run:
+        async for progress in steps_of_run:
+            yield progress
 
 
 async def resume(
@@ -216,21 +231,7 @@ async def resume(
     progress: bool | None = None,
     **changes: Unpack[ResumeArguments],
 ) -> Run:
-    """Continue a run after a stop, a crash or a raised budget.
-
-    Args:
-        out: The output folder of the run.
-        pay_again: Maximum credits for repeating requests whose answer was lost. They may be charged twice.
-        accept_journal: Whether to continue a journal that is a copy or was restored from a backup. The run then gets a
-            new run id, and pays again for answers that this journal lacks.
-        progress: Whether to show the progress; None shows it in a Jupyter notebook and on a terminal.
-        changes: Options to change, such as `budget`: see `lightmeter.option_arguments.ResumeArguments`.
-
-    Raises:
-        JournalConflict: the journal is a copy or an older state of its run, and `accept_journal` is false.
-        JournalError: the folder holds no run, or another process is running it.
-        SettingsError: an option is wrong, or must stay the same between two starts of a run.
-    """
+    """Continue a run as `lightmeter.resume` does, which describes the arguments and errors."""
     steps = stream_resume(out, pay_again=pay_again, accept_journal=accept_journal, **changes)
     return await last_step(steps, show=progress)
 

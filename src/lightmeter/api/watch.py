@@ -14,24 +14,5 @@ from lightmeter.planning.progress import Progress
 def watch(
     plan: Plan, out: Path | str, *, consent: bool = False, accept_journal: bool = False
 ) -> AsyncGenerator[Progress | Run]:
-    """Run a plan as `lightmeter.run` does; yield its `Progress` several times a second, and the `Run` at the end.
-
-    Leaving the loop with `break` stops the run: no more requests are sent, but answers to requests in flight are kept.
-
-    Example:
-        >>> async for step in lm.watch(plan, "out/"):  # doctest: +SKIP
-        ...     print(step)
-
-    Args:
-        plan: The result of `plan` or `load_plan`.
-        out: The output folder.
-        consent: Whether to allow what `Plan.needs_consent` lists.
-        accept_journal: Whether to continue a journal in `out` that is a copy or a restored backup.
-
-    Raises:
-        UsageError: consent is needed, or an option differs that the run in the folder must keep.
-        JournalConflict: the journal in the folder is an older state of its run, or a copy.
-        AccessDenied: the service does not accept the key; nothing was sent.
-        Unreachable: the service does not answer; nothing was sent.
-    """
+    """Run a plan and yield its progress as `lightmeter.watch` does, which describes the arguments and errors."""
     return stream_run(plan, out, consent=consent, accept_journal=accept_journal)

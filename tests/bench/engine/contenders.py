@@ -79,7 +79,7 @@ async def _planned(job: Job, source: Any) -> Any:
     import lightmeter as lm  # noqa: PLC0415 (each contender loads only its own)
 
     os.environ.update(LIGHTMETER_API_KEY="key", LIGHTMETER_STATE_DIR=str(job.folder / "state"))
-    return await lm.plan(
+    return await lm.aio.plan(
         source,
         features=["tags", "colors", "nsfw"],
         backends=["clarifai"],
@@ -98,7 +98,7 @@ def engine(job: Job, clock: Clock) -> None:
     async def work() -> None:
         plan = await _planned(job, job.urls())
         clock("begin")
-        run = await lm.run(plan, job.folder / "out")
+        run = await lm.aio.run(plan, job.folder / "out")
         clock("end")
         assert run.summary().counts["ok"] == job.rows, run.summary()
 

@@ -19,7 +19,7 @@ def lightmeter_check(urls: Path) -> int:
     """Run the whole pre-check with its default settings."""
     import lightmeter as lm
 
-    report = lm.sync(lm.check(urls, duplicates="off"))
+    report = lm.check(urls, duplicates="off")
     return report.counts["pending"]
 
 

@@ -89,7 +89,7 @@ def findings_of_cleanvision(folder):
 
 def findings_of_lightmeter(folder, target):
     """Return the names of the pictures with each finding; the manifest may have any number of rows."""
-    plan = lm.sync(lm.plan(folder, features=["colors"], table_format="parquet"))
+    plan = lm.plan(folder, features=["colors"], table_format="parquet")
     saved = plan.save(target / "plan.json")
     lines = json.loads(saved.read_text()).get("listed")
     assert lines is not None, "more pictures than plan.json lists"

@@ -132,14 +132,14 @@ def test_checks_on_one_and_two_workers(engine, tmp_path, monkeypatch):
     names = cycle(sorted((tmp_path / "photos").iterdir()))
     rows = [f"{number},{next(names)}" for number in range(PICTURES)]
     (tmp_path / "m.csv").write_text("id,path\n" + "\n".join(rows) + "\n")
-    asyncio.run(lm.check(tmp_path / "m.csv", tmp_path / "here", reuse=False))
+    asyncio.run(lm.aio.check(tmp_path / "m.csv", tmp_path / "here", reuse=False))
     expected = tables(tmp_path / "here", "assets", "prechecks")
 
     def work(timer: Timer) -> None:
         monkeypatch.setattr("lightmeter.scale_out.check_manifest.open_executor", lambda _: nullcontext_of(timer))
         out = tmp_path / f"there-{time.monotonic_ns()}"
         shard_rows = max(10, PICTURES // 40)
-        asyncio.run(lm.check(tmp_path / "m.csv", out, reuse=False, executor=engine, shard_rows=shard_rows))
+        asyncio.run(lm.aio.check(tmp_path / "m.csv", out, reuse=False, executor=engine, shard_rows=shard_rows))
         assert tables(out, "assets", "prechecks") == expected
 
     compared(engine, f"pre-check of {PICTURES} pictures", work)

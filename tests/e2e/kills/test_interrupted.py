@@ -155,7 +155,7 @@ def test_a_clock_set_back_changes_nothing(factory, batch_option, monkeypatch):
 
     async def run() -> None:
         urls = scenario.manifest.read_text().split()
-        plan = await lm.plan(
+        plan = await lm.aio.plan(
             urls,
             features="tags",
             backends="clarifai",
