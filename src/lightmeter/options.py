@@ -438,7 +438,7 @@ class Options(CheckOptions):
         if not value and info.data.get("skip"):
             raise ValueError("rows are skipped for what the checks find: do not turn the checks off with skip")
         if not value and info.data.get("video") == "frames":
-            raise ValueError("video = frames needs the checks, which decode the videos")
+            raise ValueError("video = frames needs the pre-checks, which decode the videos")
         return value
 
     def changed(self) -> dict[str, Any]:

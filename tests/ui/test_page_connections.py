@@ -14,7 +14,8 @@ import traitlets
 from aiohttp import ClientSession, WSMsgType
 from playwright.sync_api import expect
 
-from lightmeter.background_loop import BackgroundLoop, sync
+from lightmeter.api.blocking import wait_for
+from lightmeter.background_loop import BackgroundLoop
 from lightmeter.errors import UsageError
 from lightmeter.ui.view_model import MAX_ERROR_CHARACTERS, ViewModel, request
 from lightmeter.ui.web import web_server
@@ -58,7 +59,7 @@ def in_background(test):
 
     @wraps(test)
     def run_test(*args, **kwargs):
-        sync(test(*args, **kwargs))
+        wait_for(test(*args, **kwargs))
 
     return run_test
 
