@@ -24,8 +24,8 @@ def fail(*_, **__):
 async def run(service, out, rows):
     """Run URLs against a service into a folder."""
     urls = [f"http://pictures.example/{number}.jpg" for number in range(rows)]
-    plan = await lm.plan(urls, base_url=service.base_url, **OPTIONS)
-    return await lm.run(plan, out)
+    plan = await lm.aio.plan(urls, base_url=service.base_url, **OPTIONS)
+    return await lm.aio.run(plan, out)
 
 
 @pytest.mark.parametrize("polled", [False, True], ids=["at once", "polled"])
@@ -44,7 +44,7 @@ async def test_answers_that_cannot_be_read_are_kept(tmp_path, monkeypatch, polle
     wires = [wire for pieces, _ in UNREADABLE.values() for wire in (sent(), lambda _, pieces=pieces: pieces)]
     with raw_service(RawService(wires, polled=polled)) as service:
         done = await run(service, tmp_path, len(wires))
-        again = await lm.resume(tmp_path)
+        again = await lm.aio.resume(tmp_path)
     half = len(UNREADABLE)
     for summary in (done.summary(), again.summary()):
         assert (summary.counts["ok"], summary.counts["in_doubt"] + summary.counts["failed"]) == (half, half)
@@ -66,7 +66,7 @@ async def test_an_answer_is_stored_before_it_is_read(tmp_path, monkeypatch, poll
                 await run(service, tmp_path, 1)
         with open_read_only(tmp_path) as db:
             assert json.loads(read_answer(db, 1))["credits_paid"] == 1
-        done = await lm.resume(tmp_path)
+        done = await lm.aio.resume(tmp_path)
     assert (done.summary().counts["ok"], done.summary().paid, done.summary().held) == (1, 1, 0)
     assert service.posts == 1
 
@@ -78,7 +78,7 @@ async def test_answers_to_polls_that_could_not_be_read_are_polled_for_again(tmp_
         done = await run(service, tmp_path, 2)
         assert (done.summary().counts["in_doubt"], done.summary().held) == (2, 2)
         service.wires = [sent()]
-        done = await lm.resume(tmp_path)
+        done = await lm.aio.resume(tmp_path)
     assert (done.summary().counts["ok"], done.summary().paid, done.summary().held) == (2, 2, 0)
     assert service.posts == 2
 
@@ -90,6 +90,6 @@ async def test_a_stored_acknowledgment_is_polled_for(tmp_path, monkeypatch):
             patch.setattr("lightmeter.engine.sender.classify_submission", fail)
             with pytest.raises((RuntimeError, ExceptionGroup), match=r"a fault|unhandled errors"):
                 await run(service, tmp_path, 1)
-        done = await lm.resume(tmp_path)
+        done = await lm.aio.resume(tmp_path)
     assert (done.summary().counts["ok"], done.summary().paid, done.summary().held) == (1, 1, 0)
     assert service.posts == 1

@@ -74,7 +74,7 @@ def test_keys_of_folders_keep_their_digits(tmp_path):
     assert [item.item_id for item in items if item.has_own_id] == ["007", "10"]
     assert [item.extra["shard"] for item in items] == [1, "02", -3]
     assert types == {"shard": "string", "big": "string"}
-    run = lm.sync(lm.plan(tmp_path, features=["tags"], precheck=False, budget=0))
+    run = lm.plan(tmp_path, features=["tags"], precheck=False, budget=0)
     assert run.rows == 3
 
 
@@ -113,8 +113,8 @@ def test_a_column_may_differ_between_files(tmp_path, name):
 def test_a_run_stores_columns_that_differ_between_files(tmp_path):
     """The table `assets` holds all digits of what differs between files."""
     folder = write(tmp_path, v=[2**53 + 1, 1.5], w=[1, "y"], x=[[1], {"a": 2}])
-    plan = lm.sync(lm.plan(folder, features=["tags"], precheck=False, budget=0))
-    table = lm.sync(lm.run(plan, out=tmp_path / "out")).table("assets")
+    plan = lm.plan(folder, features=["tags"], precheck=False, budget=0)
+    table = lm.run(plan, out=tmp_path / "out").table("assets")
     assert table["v"].to_pylist() == [str(2**53 + 1), "1.5"]
     assert table["w"].to_pylist() == ["1", "y"]
     assert [json.loads(value) for value in table["x"].to_pylist()] == [[1], {"a": 2}]

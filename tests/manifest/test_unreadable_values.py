@@ -95,13 +95,13 @@ def test_notes_are_shown_by_check_and_plan(tmp_path):
     """Plans, also streamed and saved ones, and checks say how many values were not read."""
     (tmp_path / "m.jsonl").write_text(f'{{"url": "{URL}", "v": NaN}}\n{{"url": "{URL}", "v": NaN}}\n')
     note = "values of 'v' that are NaN or infinite, read as null: 2, such as row 1"
-    plan = lm.sync(lm.plan(tmp_path / "m.jsonl", features=["tags"], precheck=False, budget=0))
+    plan = lm.plan(tmp_path / "m.jsonl", features=["tags"], precheck=False, budget=0)
     assert plan.to_dict()["manifest_notes"] == [note]
     assert f"note: {note}" in str(plan)
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "a.jpg").write_bytes(b"x")
     (tmp_path / "photos" / "a.txt").touch()
-    report = lm.sync(lm.check(tmp_path / "photos"))
+    report = lm.check(tmp_path / "photos")
     assert report.to_dict()["notes"] == ["files of other types, which are not read: 1, such as a.txt"]
     assert "note: files of other types" in str(report)
 

@@ -134,10 +134,10 @@ def test_the_deepest_value_travels_through_a_plan_file_into_the_tables(tmp_path)
     """A saved plan with the deepest value loads again with its notes, and the run's tables have the value."""
     most = nested(MAX_NESTING)
     rows = [{"id": "ok", "url": URL, "b": most}, {"id": "deep", "url": URL, "b": nested(1, most)}]
-    plan = lm.sync(lm.plan(manifest(tmp_path, "jsonl", rows), features=["tags"], precheck=False, budget=0))
+    plan = lm.plan(manifest(tmp_path, "jsonl", rows), features=["tags"], precheck=False, budget=0)
     loaded = lm.load_plan(plan.save(tmp_path / "plan.json"))
     assert loaded.manifest_notes == plan.manifest_notes == (f"values of 'b' that are {TOO_DEEP}: 1, such as row 2",)
-    run = lm.sync(lm.run(loaded, out=tmp_path / "out"))
+    run = lm.run(loaded, out=tmp_path / "out")
     ok, deep = run.table("assets").select(["item_id", "status", "reason", "b"]).to_pylist()
     assert (ok["item_id"], json.loads(ok["b"])) == ("ok", most)
     assert (deep["item_id"], deep["status"], deep["b"]) == ("deep", "duplicate", None)

@@ -58,7 +58,7 @@ async def test_formats_that_a_hosted_service_may_not_read(tmp_path, monkeypatch,
         (tmp_path / name).write_bytes(saved(COLORFUL, form))
     (tmp_path / "m.csv").write_text("path\na.heic\na.tif\na.png\n")
     for _ in range(2):  # also with the results of the first check
-        report = await lm.check(tmp_path / "m.csv")
+        report = await lm.aio.check(tmp_path / "m.csv")
         assert report.counts["pending"] == 3
         unsure = [entry for entry in report.findings if entry.check == "type"]
         assert [(entry.severity, entry.rows) for entry in unsure] == ([("warning", 2)] if is_hosted else [])
