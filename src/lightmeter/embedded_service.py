@@ -19,15 +19,13 @@ from pydantic import SecretStr
 from lightmeter.background_loop import BackgroundLoop
 from lightmeter.errors import SettingsError
 from lightmeter.options import Options
+from lightmeter.pricing.rates import OwnPrices, RateTable
 from lightmeter.settings import Settings
 from lightmeter.wire.constants import FEATURES
 from lightmeter.wire.response import BackendOffer
 
 EMBEDDED_CREDITS: Final = 1_000_000_000
-"""Opening balance of the account, in credits: more than any run needs.
-
-These credits cost nothing; they let users try budgets.
-"""
+"""Opening balance of the play account, in credits: more than any run needs."""
 
 _REFILL_BELOW: Final = 500_000
 """Balance in credits below which the account gets `EMBEDDED_CREDITS` more at the start of the service.
@@ -83,10 +81,26 @@ def check_service(what: str, options: Options, settings: Settings, *, embedded: 
     )
 
 
-def embedded_backends(settings: Settings) -> tuple[BackendOffer, ...]:
+def embedded_rates(own: OwnPrices | None, settings: Settings) -> RateTable:
+    """Return what the service that lightmeter starts itself charges: nothing for local back ends, unless `own` says so.
+
+    Providers, which charge the user besides, cost the credits of the included table.
+
+    Raises:
+        SettingsError: the settings of a back end are wrong.
+    """
+    from lightmeter.service.backends.catalog import read_catalog  # noqa: PLC0415 (only when the embedded service is wanted)
+
+    rates = read_catalog(settings).rates()
+    if own is None or not own.demo:
+        rates = rates.with_rates({name: dict.fromkeys(rates.rates[name], 0) for name in rates.local})
+    return rates if own is None else rates.with_own_prices(own)
+
+
+def embedded_backends(settings: Settings, own: OwnPrices | None = None) -> tuple[BackendOffer, ...]:
     """Return the back ends (models and providers) of the service that lightmeter starts itself, with their prices.
 
-    The available ones come first. No model is loaded.
+    The available ones come first. No model is loaded. `own` are the user's own prices, if there are any.
 
     Raises:
         SettingsError: the settings of a back end are wrong.
@@ -94,8 +108,7 @@ def embedded_backends(settings: Settings) -> tuple[BackendOffer, ...]:
     from lightmeter.service.backends.catalog import read_catalog  # noqa: PLC0415 (only when the embedded service is wanted)
     from lightmeter.service.http.backend_list import list_backends  # noqa: PLC0415 (likewise)
 
-    catalog = read_catalog(settings)
-    return tuple(list_backends(catalog, catalog.rates()).backends)
+    return tuple(list_backends(read_catalog(settings), embedded_rates(own, settings)).backends)
 
 
 def needed_backends(options: Options, settings: Settings) -> tuple[str, ...]:
@@ -131,18 +144,16 @@ async def open_endpoint(options: Options, settings: Settings, out: Path) -> Asyn
         yield Endpoint(base_url, settings.api_key, embedded=False)
         return
     from lightmeter.service.app import ServiceConfig, create_api_key, start_service  # noqa: PLC0415 (models and decoders load only when this service is wanted)
-    from lightmeter.service.backends.catalog import read_catalog  # noqa: PLC0415 (likewise)
 
     folder = out / "embedded"
     folder.mkdir(parents=True, exist_ok=True)
     database = f"sqlite:///{folder / 'service.db'}"
-    own = options.prices
     config = ServiceConfig(
         database=database,
         backends=needed_backends(options, settings),
         accounts={},
         allow_private=True,
-        rates=None if own is None or not own.free else read_catalog(settings).rates().with_own_prices(own),
+        rates=embedded_rates(options.prices, settings),
     )
     background = BackgroundLoop("lightmeter-embedded-service")
     try:

@@ -125,7 +125,8 @@ class RunArguments(ResumeArguments, total=False):
         prompt: The user's own prompt for descriptions, instead of the role's.
         tag_score: Minimum tag score. It is sent with each request and never applied again.
         prices: The user's own prices, in JSON or TOML, which override the included table; by default those in the
-            settings.
+            settings. The embedded service charges them from a play account; demo charges its own price table. Without
+            prices, its local back ends are free.
         screen: Local back ends that analyze all rows first, on this machine and for free; only rows that match
             `screen_rule` are paid for. Of a video, they see the frames that `max_frames` and `capture_interval` select,
             at most 3 without a limit; and tags of all scores, whatever `tag_score` is.

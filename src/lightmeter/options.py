@@ -263,7 +263,9 @@ class Options(CheckOptions):
     )
     prices: Annotated[OwnPrices | None, BeforeValidator(read_own_prices)] = _option(
         None,
-        "The user's own prices, in JSON or TOML, which override the included table; by default those in the settings.",
+        "The user's own prices, in JSON or TOML, which override the included table; by default those in the settings. "
+        "The embedded service charges them from a play account; demo charges its own price table. Without prices, its "
+        "local back ends are free.",
         "plan",
         unit="FILE",
         is_file=True,

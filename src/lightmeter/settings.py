@@ -173,8 +173,11 @@ class Settings(BaseSettings):
             "pictures; without it, there is no such back end."
         ),
     )
-    prices: Path | None = Field(
-        default=None, description="A file of your own prices, JSON or TOML, which override those that lightmeter ships."
+    prices: Path | Literal["demo"] | None = Field(
+        default=None,
+        description=(
+            "A file of your own prices, JSON or TOML, which override those that lightmeter ships; or demo: play money."
+        ),
     )
     backends: Annotated[dict[str, Any], NoDecode] = Field(
         default_factory=dict,

@@ -202,7 +202,8 @@ def _details(progress: Progress) -> str:
         return f"· {progress.rate:.1f} rows/s" if progress.rate else ""
     parts = [progress.waiting] if progress.waiting is not None else [f"{progress.rate:.1f}/s"] if progress.rate else []
     budget = f" of {progress.budget}" if progress.budget is not None else ""
-    parts.append(f"{progress.paid} credits paid{budget}")
+    if progress.paid or budget:
+        parts.append(f"{progress.paid} credits paid{budget}")
     if progress.planning:
         parts.append("reading the manifest")
     if progress.held:

@@ -47,8 +47,10 @@ class RunSummary:
         paid: Credits paid. Requests whose answers name no charge count with the credits reserved for them.
         held: Credits that stay reserved for requests whose charge is not known.
         budget: Maximum credits that the run may spend; None means no limit.
-        balance_before: Balance of the account before the first request, in credits; None if no request was sent.
-        balance_after: Balance of the account when it was last read, in credits; None if it was never read.
+        balance_before: Balance of the account before the first request, in credits; None if no request was sent, or
+            if the run is free.
+        balance_after: Balance of the account when it was last read, in credits; None if it was never read, or if the
+            run is free.
         seconds: Running time in seconds, the sum over all starts of the run.
         out: The output folder.
         balance_is_current: Whether the balance was read after the last request.
@@ -131,8 +133,8 @@ def summarize(out: Path) -> RunSummary:
             paid=paid,
             held=held,
             budget=header.options.budget,
-            balance_before=header.balance_before,
-            balance_after=header.balance_after,
+            balance_before=None if header.is_free else header.balance_before,
+            balance_after=None if header.is_free else header.balance_after,
             balance_is_current=is_balance_current(db),
             seconds=header.seconds,
             out=out,
@@ -378,13 +380,14 @@ class Run(Tables):
         summary = self.summary()
         counts = ", ".join(f"{rows} {status}" for status, rows in summary.counts.items() if rows)
         rows, paid = counted(summary.rows, "row", "rows"), counted(summary.paid, "credit", "credits")
-        return f"Run({str(self.folder)!r}: {rows}, {counts}, {paid} paid)"
+        return f"Run({str(self.folder)!r}: {rows}, {counts}, {'free' if self.header.is_free else f'{paid} paid'})"
 
     def _repr_html_(self) -> str:
         summary = self.summary()
         rows = [f"{status.replace('_', ' ')}  {count:,}" for status, count in summary.counts.items() if count]
         cap = "" if summary.budget is None else f" of a budget of {summary.budget:,}"
-        rows += [f"credits paid  {summary.paid:,}{cap}", f"credits held  {summary.held:,}"]
+        money = [f"credits paid  {summary.paid:,}{cap}", f"credits held  {summary.held:,}"]
+        rows += ["price  free (local models)"] if self.header.is_free else money
         stopped = [] if self.stopped_by is None else [f"stopped by  {self.stopped_by}"]
         steps = (f"next  {step}" for step in self.next_steps())
         return labeled_lines_as_html(f"{self.folder}: {summary.rows:,} rows", (*rows, *stopped, *steps))

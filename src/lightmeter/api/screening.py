@@ -175,7 +175,7 @@ def _screen_options(options: Options, offers: Mapping[str, BackendOffer]) -> Opt
             "max_frames": options.max_frames or DEFAULT_MAX_FRAMES,
             "tag_score": 0.0,
             "backends": options.screen,
-            "prices": OwnPrices(prices, free=True),
+            "prices": OwnPrices(prices),
         }
     )
 

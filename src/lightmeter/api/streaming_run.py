@@ -17,22 +17,24 @@ from lightmeter.manifest.readers import ManifestSource, location_of, rereadable
 from lightmeter.options import Options
 from lightmeter.planning.build import plan_without_rows, stream_plan
 from lightmeter.planning.plan import Plan
+from lightmeter.planning.price_sources import costs_nothing
 from lightmeter.planning.progress import Progress
 from lightmeter.run_session.session import find_run_of_manifest, has_unsettled_former_run, prepare_run_journal
 from lightmeter.settings import Settings
 
 
-def check_streamable(options: Options, source: ManifestSource | None = None) -> None:
+def check_streamable(options: Options, source: ManifestSource, settings: Settings) -> None:
     """Raise UsageError if a run must not send rows, and spend credits, while its manifest is being read.
 
     Args:
         options: The options of the run.
-        source: The manifest; None if it is not known, and then not checked.
+        source: The manifest.
+        settings: The user's settings.
 
     Raises:
         UsageError: there is no budget, an option needs the whole manifest, or the manifest can be read only once.
     """
-    if options.budget is None:
+    if options.budget is None and not costs_nothing(options, settings):
         raise UsageError("--stream spends before the whole price is known: give it a hard cap with --budget CREDITS.")
     if options.sample != "order":
         raise UsageError(
@@ -49,7 +51,7 @@ def check_streamable(options: Options, source: ManifestSource | None = None) -> 
             "--skip odd_size compares a picture with all others, but --stream pays while rows are read: "
             "leave out one of the two."
         )
-    location = None if source is None else location_of(source)
+    location = location_of(source)
     if location is not None and location.is_stdin:
         raise UsageError(
             "--stream reads the manifest again after a stop, which standard input does not allow: save it to a file."
@@ -84,7 +86,7 @@ async def stream_manifest(
         ManifestError: the manifest cannot be opened, or it lacks a column that the options name. An error in a later
             row does not raise this, but ends the run.
     """
-    check_streamable(options, source)
+    check_streamable(options, source, settings)
     source = await rereadable(source)
     header = await asyncio.to_thread(find_run_of_manifest, folder, source, options)
     if header is None:
@@ -129,7 +131,7 @@ async def continue_streaming_run(
     """
     with open_read_only(folder) as db:
         source = get_meta(db).get("manifest_path")
-    check_streamable(options, source)
+    check_streamable(options, source, settings)
     try:
         is_same = source is None or await asyncio.to_thread(find_run_of_manifest, folder, source, options) is not None
     except ManifestError:  # it is reported after the answers of open requests are collected

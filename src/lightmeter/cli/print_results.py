@@ -54,8 +54,8 @@ def show_plan(plan: Plan, *, err: bool) -> None:
     where = plan.base_url or "the embedded service"
     rows = f": {counted(plan.rows, 'row')} read, {plan.counts['pending']} to send to {where}"
     _print_styled(console, "bold", plan.manifest, rows)
-    cap = f", budget {plan.options.budget} (hard cap)" if plan.options.budget is not None else ""
-    console.print(Text.assemble("credits: ", (str(plan.credits), "bold"), cap))
+    cap = f", budget {plan.options.budget} (hard cap)" if plan.options.budget is not None and not plan.is_free else ""
+    console.print(Text.assemble("price: ", (plan.price, "bold"), cap))
     if (nothing_usable := no_usable_row(plan.reasons, plan.rows)) is not None:
         _print_styled(console, "yellow", "warning:", f" {nothing_usable}", soft_wrap=True)
     for sentence in plan.affordability_sentences:
@@ -121,12 +121,13 @@ def show_summary(run: Run, *, err: bool = False) -> RunSummary:
     _print_styled(console, "bold", counted(summary.rows, "row"), f": {counts or 'none'}{more}")
     cap = f" of {summary.budget}" if summary.budget is not None else ""
     held = f", {summary.held} held" if summary.held else ""
-    balance = "" if summary.balance_after is None else f"; balance {summary.balance_after}"
+    play = " of play money" if run.header.embedded and run.header.options.prices else ""
+    balance = "" if summary.balance_after is None or play else f"; balance {summary.balance_after}"
     balance += "" if summary.balance_is_current or not balance else " (read before the last requests)"
     bound = "at most " if summary.unreported else ""  # answers name no charge
-    console.print(
-        f"{bound}{summary.paid} credits paid{cap}{held}{balance}; {summary.requests} requests, {summary.seconds:.1f} s"
-    )
+    paid = f"{bound}{summary.paid} credits{play} paid{cap}{held}{balance}"
+    price = "free (local models)" if run.header.is_free else paid
+    console.print(f"{price}; {summary.requests} requests, {summary.seconds:.1f} s")
     if summary.screen is not None:
         console.print(f"{summary.screen.outcome.sentence}. {summary.screen.sentence}", soft_wrap=True)
     _show_reasons(console, run.reasons())

@@ -118,6 +118,11 @@ class RunHeader:
         return least_charged_milli(self.price_per_image_milli, self.rounding)
 
     @property
+    def is_free(self) -> bool:
+        """Whether the run costs nothing: the embedded service analyzes it with local models, and charges no price."""
+        return bool(self.embedded) and self.price_per_image_milli == 0 and self.retry_per_image_milli == 0
+
+    @property
     def run_ids(self) -> tuple[str, ...]:
         """All ids of the run, oldest first. A run gets another id when its journal is restored from a copy."""
         return (*(run_id for run_id, _ in self.former_runs), self.run_id)

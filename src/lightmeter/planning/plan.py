@@ -132,6 +132,19 @@ class Plan:
         return least_charged_milli(self.price_per_image_milli, self.rounding)
 
     @property
+    def is_free(self) -> bool:
+        """Whether the run costs nothing: the embedded service analyzes it with local models, and charges no price."""
+        return self.base_url is None and self.price_per_image_milli == 0 and self.retry_per_image_milli == 0
+
+    @property
+    def price(self) -> str:
+        """The credits of the run as a text, or that it is free."""
+        if self.is_free:
+            cap = "" if self.options.budget is None else f"; budget {self.options.budget}: nothing to cap"
+            return f"free (local models){cap}"
+        return f"{self.credits} of play money" if self.base_url is None and self.options.prices else str(self.credits)
+
+    @property
     def balance(self) -> int | None:
         """Credits of the account when the plan was made; None if unknown or if the service is embedded."""
         return self.service.balance

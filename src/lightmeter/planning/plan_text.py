@@ -80,7 +80,7 @@ def plan_as_json(plan: Plan) -> dict[str, Any]:
 
 def plan_as_text(plan: Plan) -> str:
     """Return the plan as text: which rows are sent and which are not, the price, and what needs the user's consent."""
-    lines = [f"{plan.manifest}: {counted(plan.rows, 'row')} read, {plan.counts['pending']} to send, {plan.credits}"]
+    lines = [f"{plan.manifest}: {counted(plan.rows, 'row')} read, {plan.counts['pending']} to send, {plan.price}"]
     if (nothing_usable := no_usable_row(plan.reasons, plan.rows)) is not None:
         lines.append(f"  {nothing_usable}")
     lines += [f"  {sentence}" for sentence in plan.savings_sentences]

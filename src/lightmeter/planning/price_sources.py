@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 
-from lightmeter.embedded_service import embedded_backends, is_embedded
+from lightmeter.embedded_service import embedded_backends, embedded_rates, is_embedded
 from lightmeter.errors import SettingsError
 from lightmeter.journal.header import ALIASES
 from lightmeter.options import DESCRIPTIONS, Options
@@ -16,14 +16,16 @@ from lightmeter.pricing.rates import (
     Rounding,
     active_pairs,
     default_rates,
-    load_prices,
     millicredits_per_image,
+    read_own_prices,
 )
 from lightmeter.settings import Settings
 
 
 def describe_own_prices(own: OwnPrices) -> str:
     """Return a phrase that names the back ends with the user's own prices, and the price file."""
+    if own.demo:
+        return "play money: the embedded service charges its own price table"
     return f"own prices of {', '.join(own.rates)}" + (f": {own.path}" if own.path else "")
 
 
@@ -35,18 +37,14 @@ def with_prices_from_settings(options: Options, settings: Settings) -> Options:
     """
     if options.prices is not None or settings.prices is None:
         return options
-    return options.model_copy(update={"prices": load_prices(settings.prices)})
+    return options.model_copy(update={"prices": read_own_prices(settings.prices)})
 
 
 def rates_for(options: Options, settings: Settings, service: ServiceInfo | None = None) -> RateTable:
     """Return the price table for the plan of a run with these options.
 
-    Prices that a service lists with its back ends override the shipped table. The user's own prices override both.
-
-    The embedded service charges the prices that it lists, whatever prices the user sets. So for this service, each
-    feature gets the higher of the listed price and the user's price. The exception is a run with `OwnPrices.free` in
-    `options.prices`: the embedded service then charges the prices in `options.prices`, which are all 0. Such a run is a
-    screen: local back ends decide for free which rows the paid run sends (`--screen`).
+    Prices that a service lists with its back ends override the shipped table. The user's own prices override both. The
+    embedded service charges the user's prices (`embedded_rates`).
 
     Args:
         options: The options of the run.
@@ -57,20 +55,22 @@ def rates_for(options: Options, settings: Settings, service: ServiceInfo | None 
         SettingsError: the price file that the settings name cannot be read or holds no prices.
     """
     shipped, own = default_rates(), with_prices_from_settings(options, settings).prices
-    embedded = is_embedded(options, settings)
-    offered = ServiceInfo(backends=embedded_backends(settings), rounding=Rounding.IMAGE) if embedded else service
-    rates = shipped if offered is None else offered.rates(shipped)
-    if own is None:
-        return rates
-    if not embedded:
-        return rates.with_own_prices(own)
-    if own.free:
-        return rates.with_own_prices(own)
-    raised = {
-        backend: {feature: max(price, own.rates.get(backend, {}).get(feature, 0)) for feature, price in prices.items()}
-        for backend, prices in rates.rates.items()
-    }
-    return rates.with_own_prices(own).with_rates(raised).with_defaults(rates.defaults)
+    if is_embedded(options, settings):
+        offered = ServiceInfo(backends=embedded_backends(settings, own), rounding=Rounding.IMAGE)
+        return offered.rates(embedded_rates(own, settings))
+    rates = shipped if service is None else service.rates(shipped)
+    return rates if own is None else rates.with_own_prices(own)
+
+
+def costs_nothing(options: Options, settings: Settings) -> bool:
+    """Return whether a run with these options is free: local models of the embedded service, without own prices.
+
+    Raises:
+        SettingsError: an option cannot be priced.
+    """
+    if not is_embedded(options, settings):
+        return False
+    return not millicredits_per_image(rates_for(options, settings), options.backends, options.features)
 
 
 def price_meta(options: Options, settings: Settings, service: ServiceInfo) -> dict[str, str]:

@@ -148,13 +148,16 @@ def price_advice(rates: RateTable, backends: Sequence[str], features: Sequence[s
         SettingsError: a back end has no price, or a feature does not exist.
     """
     active = active_pairs(rates, backends, features)
+    missing = _advise_on_missing(rates, active, features)
+    if not _price(rates, active):
+        return missing
     on_defaults = []
     if rates.defaults and not backends:
         cost = f"{', '.join(rates.defaults)} would cost {_credits(_rounded(_price(rates, active)))} an image"
         on_defaults = [f"No back end is named, so the account's defaults work: {cost}."]
     return [
         *on_defaults,
-        *_advise_on_missing(rates, active, features),
+        *missing,
         *_advise_on_dropping(rates, active),
         *_advise_on_free_additions(rates, active),
         *_advise_on_more_backends(rates, active, features),

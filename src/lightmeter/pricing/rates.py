@@ -33,6 +33,9 @@ PROMPT_BLOCK_CHARS: Final = 2500
 Each further block of this length, even if incomplete, costs the price again.
 """
 
+DEMO: Final = "demo"
+"""Value of the option `prices` with which the embedded service charges its own price table, from a play account."""
+
 _MAX_MILLICREDITS: Final = 10**12
 """Highest price in millicredits accepted for a picture; a higher one (over a billion credits) is a mistake."""
 
@@ -125,15 +128,15 @@ class OwnPrices:
         prompt_block_chars: Characters of a custom prompt that the price of the feature `descriptions` includes; None
             means the number in the table.
         path: The file that holds these prices, or None. Not compared by `==`.
-        free: Whether the embedded service (the one in the process of a run) charges these prices, which are then all
-            0. Otherwise, it charges the prices of its own table.
+        demo: Whether the embedded service charges what its own price table says, where `rates` says nothing else.
+            Without it, local back ends are free there.
     """
 
     rates: Mapping[str, Mapping[str, int]]
     defaults: tuple[str, ...] = ()
     prompt_block_chars: int | None = None
     path: str | None = field(default=None, compare=False)
-    free: bool = False
+    demo: bool = False
 
 
 def _is_count(value: object) -> bool:
@@ -169,7 +172,8 @@ def read_own_prices(given: object) -> OwnPrices | None:
     """Return the user's own prices; None if `given` is None.
 
     Args:
-        given: The path of a price file, its content as a mapping, or the attributes of `OwnPrices` as a mapping.
+        given: The path of a price file, its content as a mapping, the attributes of `OwnPrices` as a mapping; or
+            `demo` for the prices of the embedded service's own table.
 
     Raises:
         SettingsError: the prices cannot be read or are wrong; the message names the file and the place in it.
@@ -177,7 +181,7 @@ def read_own_prices(given: object) -> OwnPrices | None:
     if given is None or isinstance(given, OwnPrices):
         return given
     if isinstance(given, str | PathLike):
-        return load_prices(Path(given))
+        return OwnPrices({}, path=DEMO, demo=True) if str(given) == DEMO else load_prices(Path(given))
     if isinstance(given, Mapping) and "rates" in given:  # as a plan stores them
         return OwnPrices(**{**given, "defaults": tuple(given.get("defaults", ()))})
     return _prices_in(given, "prices")

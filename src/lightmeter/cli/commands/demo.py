@@ -24,6 +24,7 @@ from lightmeter.cli.options import json_option
 from lightmeter.errors import SettingsError
 from lightmeter.extras import import_extra
 from lightmeter.html_report.page import FILE_NAME, report
+from lightmeter.pricing.rates import DEMO
 from lightmeter.run_session.session import prepare_folder
 from lightmeter.settings import read_settings
 
@@ -144,7 +145,7 @@ def demo_command(out: Path, as_json: bool) -> int:
         click.echo(f"1. {rows} sample photographs and videos are served at {base}", err=as_json)
         click.echo("2. a Prefect flow plans, analyses and writes tables (its server needs some seconds)", err=as_json)
         analyze = _load_flow()
-        options = {"features": ["tags", "colors", "nsfw"], "budget": 200}
+        options = {"features": ["tags", "colors", "nsfw"], "budget": 200, "prices": DEMO}
         shown = {"shard_rows": _ROWS_PER_TASK, "report": False, "return_state": True}
         state = asyncio.run(analyze(str(manifest), str(out), options, **shown))
         if state.name in {"Failed", "Crashed"}:  # any other name reports unfinished rows, as the exit code does

@@ -35,6 +35,7 @@ from lightmeter.options import Options, make_options
 from lightmeter.planning.build import load_plan, refresh_service_info
 from lightmeter.planning.consent import must_be_explicit
 from lightmeter.planning.plan import Plan
+from lightmeter.planning.price_sources import costs_nothing
 from lightmeter.pricing.estimate import counted
 from lightmeter.run_session.next_run import preview_next_run
 from lightmeter.run_session.session import (
@@ -106,8 +107,9 @@ def run_command(
     saved_plan = _load_saved_plan(manifest, plan_file, explicit)
     wanted = saved_plan.options if saved_plan is not None else make_options(**explicit)
     if stream:
-        check_streamable(wanted, manifest)
-    if not (yes or wanted.budget is not None or sys.stdin.isatty()):
+        check_streamable(wanted, str(manifest), read_settings())
+    free = saved_plan.is_free if saved_plan is not None else costs_nothing(wanted, read_settings())
+    if not (yes or free or wanted.budget is not None or sys.stdin.isatty()):
         raise UsageError(
             "Without a terminal, run cannot ask for confirmation: give --yes, or a hard cap with --budget CREDITS."
         )
@@ -125,7 +127,12 @@ def run_command(
             return _run_while_reading(str(manifest), out, wanted, StartArguments(consent=yes), as_json=as_json)
         plan = _load_plan(manifest, saved_plan, wanted, out, consent=yes)
         preview = _show_and_check_price(plan, out, check, as_json=as_json)
-        if not yes and sys.stdin.isatty() and not click.confirm(_confirmation_question(preview), err=True):
+        if (
+            not yes
+            and not preview.is_free
+            and sys.stdin.isatty()
+            and not click.confirm(_confirmation_question(preview), err=True)
+        ):
             click.echo("Not started: nothing was spent.", err=True)
             return Interrupted.exit_code
         run = run_with_progress(lambda stop: stream_run(plan, out, consent=yes, stop=stop))
@@ -201,7 +208,7 @@ def _continue_run(
         ask: Whether to ask the user, on a terminal, before the run spends more than its budget so far.
         as_json: Whether to print the outcome of the run as JSON.
     """
-    if ask and not _confirm_more_credits(out, header.options.budget, changes):
+    if ask and not header.is_free and not _confirm_more_credits(out, header.options.budget, changes):
         return Interrupted.exit_code
     run_id = header.run_id
     if plan is not None:
@@ -227,7 +234,7 @@ def _run_while_reading(manifest: str, out: Path, wanted: Options, arguments: Sta
     if not arguments.consent:
         must_be_explicit(wanted, settings)
         question = f"Spend up to {wanted.budget} credits while the manifest is being read?"
-        if sys.stdin.isatty() and not click.confirm(question, err=True):
+        if wanted.budget is not None and sys.stdin.isatty() and not click.confirm(question, err=True):
             click.echo("Not started: nothing was spent.", err=True)
             return Interrupted.exit_code
     run = run_with_progress(lambda stop: stream_manifest(manifest, out, wanted, arguments, stop, settings))
