@@ -23,12 +23,12 @@ from lightmeter.run_session.session import find_run_of_manifest, has_unsettled_f
 from lightmeter.settings import Settings
 
 
-def check_streamable(options: Options, source: ManifestSource, settings: Settings) -> None:
+def check_streamable(options: Options, source: ManifestSource | None, settings: Settings) -> None:
     """Raise UsageError if a run must not send rows, and spend credits, while its manifest is being read.
 
     Args:
         options: The options of the run.
-        source: The manifest.
+        source: The manifest; None if it is not known, and then not checked.
         settings: The user's settings.
 
     Raises:
@@ -51,7 +51,7 @@ def check_streamable(options: Options, source: ManifestSource, settings: Setting
             "--skip odd_size compares a picture with all others, but --stream pays while rows are read: "
             "leave out one of the two."
         )
-    location = location_of(source)
+    location = None if source is None else location_of(source)
     if location is not None and location.is_stdin:
         raise UsageError(
             "--stream reads the manifest again after a stop, which standard input does not allow: save it to a file."
