@@ -92,6 +92,14 @@ def state(tmp_path_factory):
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _play_money():
+    """Local back ends charge a play account, so that budgets can be tested; tests of free runs unset the prices."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LIGHTMETER_PRICES", "demo")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _no_provider_keys():
     """No test can reach a provider: keys and addresses of the user's environment are out of sight."""
     with pytest.MonkeyPatch.context() as patch:
@@ -113,7 +121,7 @@ def environment(_no_provider_keys, cache, state, tmp_path_factory):
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("LIGHTMETER_", "PREFECT_"))}
     variables.pop("PYTHONDONTWRITEBYTECODE", None)
     nowhere = tmp_path_factory.mktemp("settings") / "none.toml"
-    own = {"CACHE_DIR": cache, "SETTINGS": nowhere, "STATE_DIR": state}
+    own = {"CACHE_DIR": cache, "SETTINGS": nowhere, "STATE_DIR": state, "PRICES": "demo"}
     return {**variables, **{f"LIGHTMETER_{name}": str(path) for name, path in own.items()}}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -105,12 +106,22 @@ async def test_a_run_refuses_other_prices(prices, tmp_path, charges_at_once):
             )
 
 
-async def test_the_embedded_service_is_never_priced_below_what_it_charges(prices):
-    """The embedded service's back ends cost at least their shipped price; other back ends cost what the user says."""
+async def test_the_embedded_service_charges_what_the_user_says(tmp_path, monkeypatch):
+    """The embedded service charges the user's prices; its other local back ends are free then."""
+    monkeypatch.delenv("LIGHTMETER_PRICES")
     options = {"features": ["tags"], "precheck": False}
     cheap = {"backends": {"imagenet": {"prices": {"tags": 1}}}}
     dear = {"backends": {"imagenet": {"prices": {"tags": 900}}}}
-    assert [(await lm.aio.plan(URLS, prices=own, **options)).price_per_image_milli for own in (cheap, dear)] == [
-        250,
-        1000,
-    ]
+    assert [(await lm.aio.plan(URLS, prices=own, **options)).price_per_image_milli for own in (cheap, dear)] == [1, 900]
+    picture = Path(__file__).parents[2] / "data" / "media" / "coffee.jpg"
+    run = await lm.aio.run([picture], tmp_path / "out", prices=dear, budget=5, **options)
+    assert (run.summary().paid, run.summary().counts["ok"]) == (1, 1)
+
+
+async def test_play_money_is_for_the_embedded_service(monkeypatch):
+    """`prices="demo"` with another service is an error; the same setting does not count there."""
+    options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": "http://127.0.0.1:9"}
+    with pytest.raises(SettingsError, match="play money"):
+        await lm.aio.plan(URLS, prices="demo", **options)
+    monkeypatch.setenv("LIGHTMETER_PRICES", "demo")
+    assert (await lm.aio.plan(URLS, **options)).options.prices is None

@@ -11,6 +11,7 @@ from lightmeter.journal.header import ALIASES
 from lightmeter.options import DESCRIPTIONS, Options
 from lightmeter.planning.preflight import ServiceInfo, check_backends_offered, no_feature_offered_error
 from lightmeter.pricing.rates import (
+    DEMO,
     OwnPrices,
     RateTable,
     Rounding,
@@ -30,12 +31,18 @@ def describe_own_prices(own: OwnPrices) -> str:
 
 
 def with_prices_from_settings(options: Options, settings: Settings) -> Options:
-    """Return the options with the prices of the settings' price file, unless the options have prices already.
+    """Return the options with the prices of the settings, unless the options have prices already.
+
+    Play money (`demo`) is for the embedded service alone.
 
     Raises:
-        SettingsError: the price file cannot be read or holds no prices.
+        SettingsError: the price file cannot be read or holds no prices; or the prices are play money, but the run uses
+            another service.
     """
-    if options.prices is not None or settings.prices is None:
+    embedded = is_embedded(options, settings)
+    if options.prices is not None and options.prices.demo and not embedded:
+        raise SettingsError("prices: demo is play money, which only the embedded service charges.")
+    if options.prices is not None or settings.prices is None or (settings.prices == DEMO and not embedded):
         return options
     return options.model_copy(update={"prices": read_own_prices(settings.prices)})
 
