@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, Unpack, overload
+from typing import Any, Literal, Unpack, overload
 
 from lightmeter.api.progress_display import last_step
 from lightmeter.api.run_result import Run, Tables, output_folder
@@ -24,7 +24,7 @@ from lightmeter.api.streaming_run import continue_streaming_run, stream_manifest
 from lightmeter.engine.engine import ALL_ROWS, PlaceRange
 from lightmeter.errors import UsageError
 from lightmeter.journal.header import read_run_header
-from lightmeter.manifest.readers import ManifestSource, rereadable
+from lightmeter.manifest.readers import ManifestSource, location_of, rereadable
 from lightmeter.option_arguments import PlanArguments, PlanOptions, ResumeOptions
 from lightmeter.options import Options, make_options, parse_options
 from lightmeter.planning.build import refresh_service_info, stream_plan
@@ -41,7 +41,9 @@ from lightmeter.settings import Settings, read_settings
 from lightmeter.tables.remote.uris import is_uri
 
 
-async def plan(source: ManifestSource, *, progress: bool | None = None, **options: Unpack[PlanArguments]) -> Plan:
+def plan(
+    source: ManifestSource, *, progress: bool | None = None, **options: Unpack[PlanArguments]
+) -> Coroutine[Any, Any, Plan]:
     """Read a manifest, check its rows, and estimate what a run costs. Spends nothing.
 
     Args:
@@ -58,8 +60,9 @@ async def plan(source: ManifestSource, *, progress: bool | None = None, **option
         WorkersLost: several worker processes died during the same shard, or Dask's scheduler was lost.
     """
     scale_out, values = split_scale_out(options)
+    source = location_of(source) or source
     steps = stream_screened_plan(source, make_options(**values), read_settings(), scale_out=scale_out)
-    return await last_step(steps, show=progress)
+    return last_step(steps, show=progress)
 
 
 async def stream_screened_plan(
@@ -141,16 +144,16 @@ async def _stream_screen(
 
 
 @overload
-async def run(
+def run(
     plan: Plan,
     out: Path | str,
     *,
     consent: bool = False,
     accept_journal: bool = False,
     progress: bool | None = None,
-) -> Run: ...
+) -> Coroutine[Any, Any, Run]: ...
 @overload
-async def run(
+def run(
     plan: ManifestSource,
     out: Path | str,
     *,
@@ -159,8 +162,8 @@ async def run(
     accept_journal: bool = False,
     progress: bool | None = None,
     **options: Unpack[PlanOptions],
-) -> Run: ...
-async def run(
+) -> Coroutine[Any, Any, Run]: ...
+def run(
     plan: Plan | ManifestSource,
     out: Path | str,
     *,
@@ -169,7 +172,7 @@ async def run(
     stream: bool = False,
     progress: bool | None = None,
     **options: Unpack[PlanOptions],
-) -> Run:
+) -> Coroutine[Any, Any, Run]:
     """Run a plan and write the tables. If `out` already holds this run, continue it.
 
     If `out` holds a run of another version of the manifest, pay only for new and changed rows. With `stream`, send the
@@ -199,23 +202,25 @@ async def run(
         if isinstance(plan, Plan):
             raise UsageError("A plan has been read to its end, so stream=True has no use: pass the manifest instead.")
         arguments = StartArguments(accept_journal=accept_journal, consent=consent)
-        steps = stream_manifest(plan, output_folder(out), make_options(**options), arguments, None, read_settings())
-        return await last_step(steps, show=progress)
+        source, folder = location_of(plan) or plan, output_folder(out)
+        steps = stream_manifest(source, folder, make_options(**options), arguments, None, read_settings())
+        return last_step(steps, show=progress)
     if not isinstance(plan, Plan) or options:
         raise UsageError(
             "A run takes a plan, which holds all options.", hint="Plan the manifest first, or use stream=True."
         )
-    return await last_step(stream_run(plan, out, consent=consent, accept_journal=accept_journal), show=progress)
+    steps = stream_run(plan, output_folder(out), consent=consent, accept_journal=accept_journal)
+    return last_step(steps, show=progress)
 
 
-async def resume(
+def resume(
     out: Path | str,
     *,
     pay_again: int = 0,
     accept_journal: bool = False,
     progress: bool | None = None,
     **changes: Unpack[ResumeOptions],
-) -> Run:
+) -> Coroutine[Any, Any, Run]:
     """Continue a run after a stop, a crash or a raised budget.
 
     Args:
@@ -231,8 +236,8 @@ async def resume(
         JournalError: the folder holds no run, or another process is running it.
         SettingsError: an option is wrong, or must stay the same between two starts of a run.
     """
-    steps = stream_resume(out, pay_again=pay_again, accept_journal=accept_journal, **changes)
-    return await last_step(steps, show=progress)
+    steps = stream_resume(output_folder(out), pay_again=pay_again, accept_journal=accept_journal, **changes)
+    return last_step(steps, show=progress)
 
 
 @overload

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
-from lightmeter.api.run_result import Run
+from lightmeter.api.run_result import Run, output_folder
 from lightmeter.api.runs import stream_run
 from lightmeter.planning.plan import Plan
 from lightmeter.planning.progress import Progress
@@ -34,4 +34,4 @@ def watch(
         AccessDenied: the service does not accept the key; nothing was sent.
         Unreachable: the service does not answer; nothing was sent.
     """
-    return stream_run(plan, out, consent=consent, accept_journal=accept_journal)
+    return stream_run(plan, output_folder(out), consent=consent, accept_journal=accept_journal)

@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from lightmeter.option_arguments import DEFAULT_SHARD_ROWS, EXECUTORS, TABLE_FORMATS
 from lightmeter.options import SKIPPABLE
+from lightmeter.paths import local_path
 from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES, ROLES
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _LocalPath(click.Path):
+    """Type of options and arguments that name a local file or folder: their value is an absolute `Path`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not str(value):
+            self.fail("an empty path is no path; '.' is this folder.", param, ctx)
+        return local_path(value)
+
+
+class _LocalPathOrUri(click.Path):
+    """Type of options and arguments that name a local folder or a URI: their value is a text."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if "://" in value else str(LOCAL_PATH.convert(value, param, ctx))
+
+
+LOCAL_PATH: Final = _LocalPath()
+LOCAL_PATH_OR_URI: Final = _LocalPathOrUri()
 
 
 def add_options(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -84,13 +104,17 @@ analysis_options = add_options(
     click.option(
         "--prices",
         metavar="FILE",
+        type=LOCAL_PATH,
         help="Price file, JSON or TOML, that overrides the included prices (or LIGHTMETER_PRICES).",
     ),
     click.option("--role", metavar="NAME", help=f"Persona of descriptions: {', '.join(ROLES)}."),
     click.option("--language", metavar="NAME", help="Language of descriptions, by its English name."),
     click.option("--prompt", metavar="TEXT", help="Prompt for descriptions, instead of the role's."),
     click.option(
-        "--ask", metavar="FILE", help="File with a question and a JSON schema; the answers become a typed table."
+        "--ask",
+        metavar="FILE",
+        type=LOCAL_PATH,
+        help="File with a question and a JSON schema; the answers become a typed table.",
     ),
     click.option("--tag-score", metavar="0..1", type=float, help="Minimum tag score, sent with each request (0.9)."),
     video_options,
@@ -174,7 +198,7 @@ price_limit_options = add_options(
     click.option(
         "--compare",
         metavar="FILE",
-        type=click.Path(path_type=Path),
+        type=LOCAL_PATH,
         help="Compare with this saved plan: rows, credits, prices, options.",
     ),
     click.option(
@@ -217,6 +241,7 @@ executor_options = add_options(
     click.option(
         "--shard-dir",
         metavar="DIR|URI",
+        type=LOCAL_PATH_OR_URI,
         help="Folder or s3://bucket/prefix that this machine and all workers reach, for the files of the shards; "
         "default: the cache folder.",
     ),

@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from lightmeter.errors import SettingsError
+from lightmeter.paths import local_path
 from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES
 
 MILLICREDITS: Final = 1000
@@ -177,7 +178,7 @@ def read_own_prices(given: object) -> OwnPrices | None:
     if given is None or isinstance(given, OwnPrices):
         return given
     if isinstance(given, str | PathLike):
-        return load_prices(Path(given))
+        return load_prices(local_path(given))
     if isinstance(given, Mapping) and "rates" in given:  # as a plan stores them
         return OwnPrices(**{**given, "defaults": tuple(given.get("defaults", ()))})
     return _prices_in(given, "prices")
@@ -193,7 +194,7 @@ def load_prices(path: Path) -> OwnPrices:
         content = path.read_bytes()
     except OSError as error:
         raise SettingsError(f"The price file {path} cannot be read: {error.strerror or error}.") from error
-    return replace(parse_prices(content, name=str(path)), path=str(path.absolute()))
+    return replace(parse_prices(content, name=str(path)), path=str(path))
 
 
 def parse_prices(content: bytes, *, name: str) -> OwnPrices:

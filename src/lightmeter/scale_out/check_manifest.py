@@ -19,6 +19,7 @@ from lightmeter.errors import UsageError
 from lightmeter.manifest.readers import ManifestReader, ManifestSource, location_of
 from lightmeter.option_arguments import DEFAULT_SHARD_ROWS, Executor, ScaleOutOptions
 from lightmeter.options import Options
+from lightmeter.paths import local_path_or_uri
 from lightmeter.planning.checks.check_cache import MAX_AGE_S, check_cache_path, open_check_cache
 from lightmeter.planning.checks.checked_rows import checker_arguments
 from lightmeter.planning.progress import Progress
@@ -46,7 +47,7 @@ class ScaleOut:
 
     executor: Executor | object = "local"
     shard_rows: int = DEFAULT_SHARD_ROWS
-    shard_dir: Any = None
+    shard_dir: str | None = None
 
     def __post_init__(self) -> None:
         if self.shard_rows < 1:
@@ -60,6 +61,8 @@ LOCAL: Final = ScaleOut()
 def split_scale_out(arguments: Mapping[str, Any]) -> tuple[ScaleOut, dict[str, Any]]:
     """Split the arguments of `check` or `plan`; return how work is distributed, and the remaining arguments."""
     given = {name: arguments[name] for name in ScaleOutOptions.__annotations__ if name in arguments}
+    if given.get("shard_dir") is not None:
+        given["shard_dir"] = local_path_or_uri(given["shard_dir"])
     return ScaleOut(**given), {name: value for name, value in arguments.items() if name not in given}
 
 
@@ -192,7 +195,7 @@ def shard_base(settings: Settings, scale_out: ScaleOut) -> ShardFolder:
     deleted.
     """
     if scale_out.shard_dir is not None:
-        return ShardFolder(str(scale_out.shard_dir))
+        return ShardFolder(scale_out.shard_dir)
     base = settings.cache_dir / "shards"
     for old in base.glob("*"):
         if time.time() - old.stat().st_mtime > MAX_AGE_S:

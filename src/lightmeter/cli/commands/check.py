@@ -10,6 +10,7 @@ import click
 
 from lightmeter.api.check import CheckReport, stream_check_report
 from lightmeter.cli.options import (
+    LOCAL_PATH,
     duplicates_option,
     executor_options,
     explicit_options,
@@ -28,7 +29,7 @@ from lightmeter.scale_out.check_manifest import split_scale_out
 
 @click.command("check")
 @click.argument("manifest")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder for the tables and the report page.")
+@click.option("--out", type=LOCAL_PATH, help="Folder for the tables and the report page.")
 @manifest_options
 @video_options
 @skip_option

@@ -17,6 +17,7 @@ from lightmeter.api.run_steps import StartArguments
 from lightmeter.api.runs import stream_resume, stream_run, stream_screened_plan
 from lightmeter.api.streaming_run import check_streamable, stream_manifest
 from lightmeter.cli.options import (
+    LOCAL_PATH,
     accept_journal_option,
     analysis_options,
     execution_options,
@@ -55,8 +56,8 @@ _NEXT: Final = (
 
 @click.command("run")
 @click.argument("manifest", required=False)
-@click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="Follow this plan file exactly.")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="The output folder.")
+@click.option("--plan", "plan_file", type=LOCAL_PATH, help="Follow this plan file exactly.")
+@click.option("--out", required=True, type=LOCAL_PATH, help="The output folder.")
 @manifest_options
 @analysis_options
 @click.option("--budget", metavar="CREDITS", type=int, help="Hard cap: the run never spends more.")
@@ -316,7 +317,7 @@ def report_outcome(run: Run, *, as_json: bool) -> int:
 
 
 @click.command("resume")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=LOCAL_PATH)
 @click.option("--budget", metavar="CREDITS", type=int, help="New hard cap of the whole run.")
 @click.option("--base-url", metavar="URL", help="New URL of the same service.")
 @click.option(

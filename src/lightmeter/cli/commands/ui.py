@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 import click
 
+from lightmeter.cli.options import LOCAL_PATH
 from lightmeter.errors import UsageError
 from lightmeter.journal.header import read_run_header
 from lightmeter.settings import read_settings
@@ -25,7 +26,7 @@ from lightmeter.ui.web.web_server import WebServer, listen
 
 
 @click.command("ui")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=LOCAL_PATH)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),

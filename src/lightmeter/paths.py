@@ -1,0 +1,30 @@
+"""Makes paths that users write absolute, as soon as they are read."""
+
+from __future__ import annotations
+
+import os
+from os import PathLike
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+from pydantic import BeforeValidator
+
+
+def local_path(path: str | PathLike[str]) -> Path:
+    """Return the absolute form of a path that a user wrote.
+
+    A `~` or `~USER` at the start is a home folder, as in a shell. It stays as it is if there is no such user. A folder
+    named `~` is written as `./~`.
+    """
+    return Path(os.path.expanduser(path)).absolute()  # noqa: PTH111 (`Path("./~")` would lose its `./`)
+
+
+def local_path_or_uri(where: str | PathLike[str]) -> str:
+    """Return a URI such as `s3://bucket` unchanged, and a path as `local_path` returns it, as text."""
+    return where if isinstance(where, str) and "://" in where else str(local_path(where))
+
+
+LocalPath: TypeAlias = Annotated[
+    Path, BeforeValidator(lambda value: local_path(value) if isinstance(value, str | PathLike) else value)
+]
+"""Type of a pydantic field for a path that a user writes."""
