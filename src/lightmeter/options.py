@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from lightmeter.ask.question import Ask, coerce_ask
-from lightmeter.errors import SettingsError, UsageError
+from lightmeter.errors import SettingsError, UsageError, did_you_mean
 from lightmeter.manifest.row_parser import ReadOptions
 from lightmeter.option_arguments import DuplicateRule, TableFormat
 from lightmeter.pricing.rates import OwnPrices, read_own_prices
@@ -281,4 +281,5 @@ def parse_options(**fields: Any) -> Options:
         first = error.errors()[0]
         name = str(first["loc"][0]).replace("_", "-")
         text = first["msg"].removeprefix("Value error, ")
-        raise SettingsError(f"{name}: {text}.") from None
+        near = did_you_mean(str(first["loc"][0]), Options.model_fields) if first["type"] == "extra_forbidden" else ""
+        raise SettingsError(f"{name}: {text}.", hint=near) from None
