@@ -12,6 +12,7 @@ from lightmeter.cli.options import LOCAL_PATH_OR_URI, json_option
 from lightmeter.cli.print_results import make_console, print_json
 from lightmeter.cli.table_format import as_csv, as_json, as_markdown, format_table
 from lightmeter.tables.query import duckdb_query
+from lightmeter.terminal import write_data
 
 _FORMATTERS: Final = {"csv": as_csv, "json": as_json, "markdown": as_markdown}
 
@@ -49,7 +50,7 @@ def sql_command(where: str, query: str, output_format: str | None) -> int:
     output_format = output_format or ("table" if sys.stdout.isatty() else "csv")
     if output_format in _FORMATTERS:
         for text in _FORMATTERS[output_format](answer):
-            sys.stdout.write(text)
+            write_data(text)
         return 0
     lines, note = format_table(answer, make_console().width)
     click.echo("\n".join(lines))

@@ -10,6 +10,7 @@ from lightmeter.api.run_result import Run
 from lightmeter.cli.options import LOCAL_PATH, json_option
 from lightmeter.cli.print_results import print_json, show_summary
 from lightmeter.money.statement import read_statement, requests_frame
+from lightmeter.terminal import write_data
 
 
 @click.command("status")
@@ -44,7 +45,7 @@ def statement_command(folder: Path, as_table: bool, as_json: bool) -> int:
       lightmeter statement out/ --table > requests.csv
     """
     if as_table:
-        click.echo(requests_frame(folder).to_csv(index=False), nl=False)
+        write_data(requests_frame(folder).to_csv(index=False))
         return 0
     statement = read_statement(folder)
     for line in statement.lines():
