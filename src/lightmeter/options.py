@@ -19,11 +19,12 @@ from pydantic import (
 )
 
 from lightmeter.ask.question import Ask, coerce_ask
-from lightmeter.errors import SettingsError, UsageError, did_you_mean
+from lightmeter.errors import SettingsError, UsageError
 from lightmeter.manifest.row_parser import ReadOptions
 from lightmeter.option_arguments import DuplicateRule, TableFormat
 from lightmeter.pricing.rates import OwnPrices, read_own_prices
 from lightmeter.redaction import check_no_credentials
+from lightmeter.suggestions import did_you_mean
 from lightmeter.wire.constants import (
     DEFAULT_CAPTURE_INTERVAL_S,
     DEFAULT_MAX_FRAMES,

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 from pydantic import BeforeValidator
+
+URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+"""The start of a URI, also of one that `Path` has read: it makes one slash of two."""
 
 
 def local_path(path: str | PathLike[str], base: Path | None = None) -> Path:
     """Return the absolute form of a path that a user wrote; a relative one is in `base`, or in the working folder.
 
     A `~` or `~USER` at the start is a home folder, as in a shell. It stays as it is if there is no such user. A folder
-    named `~` is written as `./~`.
+    named `~` is written as `./~`. A URI stays as it is, for the caller to refuse it.
     """
+    if URI.match(os.fspath(path)):
+        return Path(path)
     return Path(base or "", os.path.expanduser(path)).absolute()  # noqa: PTH111 (`Path("./~")` would lose its `./`)
 
 

@@ -37,9 +37,10 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from lightmeter.errors import SettingsError, did_you_mean
+from lightmeter.errors import SettingsError
 from lightmeter.paths import LocalPath, local_path
 from lightmeter.redaction import check_no_credentials
+from lightmeter.suggestions import did_you_mean
 from lightmeter.telemetry import find_wrong_endpoint
 
 log = logging.getLogger("lightmeter")

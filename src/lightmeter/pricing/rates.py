@@ -21,9 +21,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from lightmeter.errors import SettingsError, did_you_mean
+from lightmeter.errors import SettingsError
 from lightmeter.paths import local_path
 from lightmeter.settings import refuse_duplicates
+from lightmeter.suggestions import did_you_mean
 from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES
 
 MILLICREDITS: Final = 1000

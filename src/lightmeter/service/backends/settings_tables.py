@@ -8,10 +8,11 @@ from typing import Annotated, Any, Final, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from lightmeter.errors import SettingsError, did_you_mean
+from lightmeter.errors import SettingsError
 from lightmeter.pricing.rates import MILLICREDITS
 from lightmeter.service.backends.onnx_models.settings import Credits, OnnxModelKind, OnnxModelSettings
 from lightmeter.service.backends.providers.provider import DEFAULT_ATTEMPTS, DEFAULT_CONCURRENCY, DEFAULT_TIMEOUT_S
+from lightmeter.suggestions import did_you_mean
 from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES
 
 ONNX_KINDS: Final = get_args(OnnxModelKind)
