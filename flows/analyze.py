@@ -51,7 +51,6 @@ from lightmeter.prefect_integration.tables import write_tables
 from lightmeter.pricing.estimate import counted
 from lightmeter.redaction import mask_credentials
 from lightmeter.settings import Settings
-from lightmeter.terminal import printable
 
 _STATE_NAMES: Final = {
     "over_budget": "OverBudget",
@@ -231,7 +230,7 @@ def _failed_state(run: Run, summary: RunSummary) -> State[Any] | None:
     stopped = "" if run.stopped_by is None else f"Stopped: {error_text(run.stopped_by)} "
     rows = f"{summary.rows} rows: {', '.join(left)}."
     message = f"{stopped}{rows} To do: {'; '.join(run.next_steps())}"
-    return Failed(name=name, message=printable(message), data=run.stopped_by)
+    return Failed(name=name, message=message, data=run.stopped_by)
 
 
 async def _main(manifest: str, out: str) -> int:
