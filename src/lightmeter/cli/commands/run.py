@@ -85,8 +85,8 @@ def run_command(
     does not ask, and needs --yes or --budget. The balance and the back ends of the service are requested before any row
     is checked. If --out already holds this run, the run continues where it stopped, and the command only asks if the
     budget is raised. If --out holds a run of another version of the manifest, only new and changed rows are paid for.
-    Ctrl-C, SIGTERM, a closed terminal (SIGHUP) and a scheduler's SIGUSR1, SIGUSR2 or SIGXCPU lose nothing: continue with
-    `lightmeter resume DIR`.
+    Ctrl-C, SIGTERM, a closed terminal (SIGHUP) and a scheduler's SIGUSR1, SIGUSR2 or SIGXCPU lose nothing:
+    continue with `lightmeter resume DIR`.
 
     With --screen, a local back end analyzes all rows first, into --out/screen, for free. Only rows that match
     --screen-rule are paid for. The other rows get the status `skipped`, with the reason `screened`.
