@@ -189,7 +189,7 @@ def test_a_closed_terminal_drains_the_run(command, environment, manifest, releas
     reading = Thread(target=_read_to_end, args=(terminal,), daemon=True)
     reading.start()
     deadline = time.monotonic() + 60
-    while not journal_path(tmp_path / "out").exists() or len(answered_so_far(tmp_path / "out")) < 5:
+    while not journal_path(tmp_path / "out").exists() or len(answered_so_far(tmp_path / "out")) < ANSWERED:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     os.close(terminal)
