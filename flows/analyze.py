@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 # Prefect reads these when it is imported. Its usage statistics would go to the internet; its server needs up to 20 s
@@ -35,6 +34,7 @@ from lightmeter.api.run_result import Run, RunSummary
 from lightmeter.api.sending_process import start_sending_process
 from lightmeter.errors import Interrupted, LightmeterError, UsageError
 from lightmeter.options import Options, make_options
+from lightmeter.paths import local_path
 from lightmeter.planning.consent import must_be_explicit
 from lightmeter.planning.plan_file import is_plan_file
 from lightmeter.planning.preflight import preflight
@@ -138,7 +138,7 @@ async def analyze(  # noqa: PLR0913, PLR0917 (each is a field of Prefect's form)
     Returns:
         The summary of the run, as `lightmeter status --json` prints it; or a failed state.
     """
-    name, folder, before = mask_credentials(manifest), Path(out), None
+    name, folder, before = mask_credentials(manifest), local_path(out), None
     warn_of_credentials("manifest", manifest)
     try:
         settings = await load_settings(credentials)

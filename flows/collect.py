@@ -28,6 +28,7 @@ from pydantic import Field
 
 from lightmeter.api.collect_answers import collect as fetch_answers
 from lightmeter.errors import JournalLocked, LightmeterError
+from lightmeter.manifest.byte_sources import Location
 from lightmeter.prefect_integration.credentials import load_settings
 from lightmeter.prefect_integration.events import emit_event
 from lightmeter.prefect_integration.flow_results import error_text, failed_state, write_table
@@ -74,7 +75,8 @@ async def collect(
 
 def _expand(folders: list[str]) -> list[str]:
     """Return the folders; each glob, such as `out/*`, is replaced by the matching folders that hold a run."""
-    globbed = (sorted(glob(f"{one}/journal.sqlite")) if "*" in one else [f"{one}/"] for one in folders)  # noqa: PTH207
+    paths = [Location(one).absolute for one in folders]
+    globbed = (sorted(glob(f"{one}/journal.sqlite")) if "*" in one else [f"{one}/"] for one in paths)  # noqa: PTH207
     return [path.rpartition("/")[0] for paths in globbed for path in paths]
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 # Prefect reads these when it is imported; flows/analyze.py says why.
@@ -25,6 +24,7 @@ from pydantic import Field
 
 from lightmeter.api.run_result import must_have_tables
 from lightmeter.errors import LightmeterError
+from lightmeter.paths import local_path
 from lightmeter.prefect_integration.events import emit_event
 from lightmeter.prefect_integration.flow_results import failed_state, write_table
 from lightmeter.prefect_integration.storage import load_storage
@@ -48,7 +48,7 @@ async def compact(
         A dict with the numbers of tables (`tables`), of their files before and after (`files_before`, `files_after`),
         and of rows of the table `assets` (`rows`); or a failed state.
     """
-    folder = Path(out)
+    folder = local_path(out)
     try:
         place = await load_storage(storage)
         await asyncio.to_thread(must_have_tables, folder)

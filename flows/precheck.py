@@ -31,6 +31,7 @@ from lightmeter.prefect_integration.events import emit_event
 from lightmeter.prefect_integration.flow_results import error_text, failed_state, warn_of_credentials, write_table
 from lightmeter.prefect_integration.precheck_parameters import CheckParameters
 from lightmeter.redaction import mask_credentials
+from lightmeter.terminal import printable
 
 ROWS_SKIPPED = "RowsSkipped"
 """Name of the completed state of a flow run that found rows which a run would skip."""
@@ -62,7 +63,7 @@ async def check_rows(manifest: str, out: str, options: dict[str, Any]) -> dict[s
         options: Fields of `lightmeter.option_arguments.CheckArguments`.
     """
     report = await lm.aio.check(manifest, out, **options)
-    get_run_logger().info("%s", report)
+    get_run_logger().info("%s", printable(str(report)))
     return report.to_dict()
 
 

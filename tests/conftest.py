@@ -116,12 +116,11 @@ def _no_provider_keys():
 
 
 @pytest.fixture(scope="session")
-def environment(_no_provider_keys, cache, state, tmp_path_factory):
+def environment(_no_provider_keys, cache, state):
     """The environment of commands under test: no key, no service, no settings but those a test adds."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("LIGHTMETER_", "PREFECT_"))}
     variables.pop("PYTHONDONTWRITEBYTECODE", None)
-    nowhere = tmp_path_factory.mktemp("settings") / "none.toml"
-    own = {"CACHE_DIR": cache, "SETTINGS": nowhere, "STATE_DIR": state, "PRICES": "demo"}
+    own = {"CACHE_DIR": cache, "SETTINGS": os.devnull, "STATE_DIR": state, "PRICES": "demo"}
     return {**variables, **{f"LIGHTMETER_{name}": str(path) for name, path in own.items()}}
 
 
@@ -176,7 +175,7 @@ def charges_at_once(tmp_path, monkeypatch):
     """A key, no settings of the user's own, and a service that charges at once what it charges."""
     monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
     monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "0")
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     monkeypatch.setenv("LIGHTMETER_STATE_DIR", str(tmp_path / "state"))
 
 

@@ -91,7 +91,7 @@ def execute(tmp_path, monkeypatch, cache, passes, nbformat) -> Execute:
     """A function that executes a notebook in a project of its own, and then evaluates an expression in it."""
     monkeypatch.delenv("LIGHTMETER_BASE_URL", raising=False)
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(cache))
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     (tmp_path / "notebooks").mkdir()
     for name in ("data", "flows"):
         (tmp_path / name).symlink_to(ROOT / name, target_is_directory=True)

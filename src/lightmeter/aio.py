@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 from lightmeter.api.check import check
 from lightmeter.api.run_result import Run
@@ -17,10 +19,12 @@ from lightmeter.extras import import_extra
 __all__ = ["Client", "check", "plan", "report", "resume", "run", "watch"]
 
 
-async def report(
+def report(
     run: Run | Path | str, *, by: str | None = None, fetch_thumbnails: bool = False, thumbnails: int = 24
-) -> Path:
+) -> Coroutine[Any, Any, Path]:
     """Write the page of a run as `lightmeter.report` does, which describes the arguments and errors."""
     page = import_extra("lightmeter.html_report.page", "report", "lightmeter.report")
-    path: Path = await page.report(run, by=by, fetch_thumbnails=fetch_thumbnails, thumbnails=thumbnails)
-    return path
+    writing: Coroutine[Any, Any, Path] = page.report(
+        run, by=by, fetch_thumbnails=fetch_thumbnails, thumbnails=thumbnails
+    )
+    return writing

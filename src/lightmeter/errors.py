@@ -43,10 +43,11 @@ from __future__ import annotations
 from html import escape
 
 from lightmeter.redaction import mask_credentials
+from lightmeter.terminal import printable
 
 
 class LightmeterError(Exception):
-    """Base class of all exceptions of this package. Passwords and keys in URIs are removed from its texts.
+    """Base class of all exceptions of this package. Its texts hold no keys of URIs and no control characters.
 
     Attributes:
         exit_code: Exit code of the command line when it ends with this exception.
@@ -56,8 +57,8 @@ class LightmeterError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(mask_credentials(message))
-        self.hint = mask_credentials(hint)
+        super().__init__(printable(mask_credentials(message)))
+        self.hint = printable(mask_credentials(hint))
 
     def _repr_html_(self) -> str:
         return f"<div><b>{type(self).__name__}</b>: {escape(str(self))}<br>{escape(self.hint)}</div>"

@@ -8,8 +8,10 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any, Final
 
+from lightmeter.terminal import BIDI_CONTROLS, CONTROLS
+
 _HEX: Final = re.compile(r"#[0-9a-fA-F]{6}")
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
+_CONTROL: Final = re.compile(rf"[{CONTROLS}{BIDI_CONTROLS}\ud800-\udfff]")
 """Matches a character that HTML does not allow, or that changes the writing direction of the text after it."""
 
 

@@ -28,8 +28,9 @@ from pydantic.fields import FieldInfo
 from lightmeter.ask.question import Ask, coerce_ask
 from lightmeter.errors import SettingsError, UsageError
 from lightmeter.manifest.row_parser import ReadOptions
-from lightmeter.pricing.rates import OwnPrices, read_own_prices
+from lightmeter.pricing.rates import DEMO, OwnPrices, read_own_prices
 from lightmeter.redaction import check_no_credentials
+from lightmeter.suggestions import did_you_mean
 from lightmeter.wire.constants import (
     DEFAULT_CAPTURE_INTERVAL_S,
     DEFAULT_MAX_FRAMES,
@@ -267,7 +268,8 @@ class Options(CheckOptions):
         "The embedded service charges them from a play account; demo charges its own price table. Without prices, its "
         "local back ends are free.",
         "plan",
-        unit="FILE",
+        unit="FILE|demo",
+        choices=(DEMO,),
         is_file=True,
     )
     precheck: bool = _option(True, "Check each row before a request is sent for it.", "plan", on_resume=True)
@@ -604,4 +606,5 @@ def validated(kind: type[M], values: Mapping[str, Any]) -> M:
         first = error.errors()[0]
         name = str(first["loc"][0]).replace("_", "-")
         text = first["msg"].removeprefix("Value error, ")
-        raise SettingsError(f"{name}: {text}.") from None
+        near = did_you_mean(str(first["loc"][0]), Options.model_fields) if first["type"] == "extra_forbidden" else ""
+        raise SettingsError(f"{name}: {text}.", hint=near) from None

@@ -8,35 +8,62 @@ from here, never from an argument.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
+import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
 from platformdirs import user_cache_path, user_config_path, user_state_path
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
+    InitSettingsSource,
     NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
-    TomlConfigSettingsSource,
 )
 
 from lightmeter.errors import SettingsError
+from lightmeter.paths import LocalPath, local_path
 from lightmeter.redaction import check_no_credentials
+from lightmeter.suggestions import did_you_mean
 from lightmeter.telemetry import find_wrong_endpoint
+
+log = logging.getLogger("lightmeter")
+
+_PREFIX: Final = "LIGHTMETER_"
+_OTHER_VARIABLES: Final = ("LIGHTMETER_SETTINGS", "LIGHTMETER_DATABASE")
+"""Variables that are no settings. Only these must be in upper case."""
+
+_MAY_LIMIT_MONEY: Final = re.compile(r"BUDGET|CREDIT|SPEND|COST|PRICE|USD|LIMIT|CAP|MAX|SETTING|CONFIG|STATE")
+_KUBERNETES: Final = re.compile(r"_SERVICE_(HOST|PORT)|_PORT(_\d+_|$)")
+"""Variables that Kubernetes sets for a service that is called `lightmeter`."""
+
+_PATHS: Final = ("cache_dir", "answers_dir", "state_dir", "logos_dir", "prices")
 
 
 def settings_file() -> Path:
-    """Return the path of the settings file, which is TOML and need not exist.
+    """Return the path of the settings file, which is TOML.
 
-    It is the path in `LIGHTMETER_SETTINGS`, or else `settings.toml` in the user's configuration folder for lightmeter.
+    It is the path in `LIGHTMETER_SETTINGS`, and must exist. Otherwise it is `settings.toml` in the user's configuration
+    folder for lightmeter.
     """
     path = os.environ.get("LIGHTMETER_SETTINGS", "").strip()
-    return Path(path) if path else user_config_path("lightmeter") / "settings.toml"
+    return local_path(path) if path else user_config_path("lightmeter") / "settings.toml"
 
 
 class QualityThresholds(BaseModel):
@@ -48,7 +75,7 @@ class QualityThresholds(BaseModel):
     reports the most.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     blank: float = Field(default=0.001, ge=0, description="Share of points that differ from the median color.")
     dark: float = Field(default=0.32, ge=0, description="99th percentile of brightness, 0 to 1.")
@@ -90,11 +117,73 @@ def _check_thresholds(text: str) -> str:
     return text
 
 
+def _read_file() -> dict[str, Any]:
+    """Return the entries of the settings file. Relative paths in it become paths in the folder of the file.
+
+    Raises:
+        SettingsError: `LIGHTMETER_SETTINGS` names no file, the file cannot be read, or it holds an unknown entry.
+        ValueError: the file is not TOML.
+    """
+    path = settings_file()
+    if not os.path.lexists(path) and not os.environ.get("LIGHTMETER_SETTINGS", "").strip():
+        return {}
+    if not (path.is_file() or path.is_char_device()):  # (a pipe could be read only once)
+        near = did_you_mean(path.name, (entry.name for entry in path.parent.glob("*")))
+        raise SettingsError(f"There is no settings file {path}.", hint=near)
+    try:
+        values = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+    except OSError as error:
+        raise SettingsError(f"The settings file {path} cannot be read: {error.strerror}.") from error
+    for name in values:
+        if name not in Settings.model_fields:
+            plain = name.lower().removeprefix(_PREFIX.lower()).replace("-", "_")
+            hint = did_you_mean(plain, Settings.model_fields)
+            raise SettingsError(f"{path}: there is no setting {name!r}.", hint=hint)
+    for name in _PATHS:
+        if isinstance(values.get(name), str) and values[name].strip():
+            values[name] = local_path(values[name], path.parent)
+    return values
+
+
+def _check_variables() -> None:
+    """Raise SettingsError if a variable looks like a setting, but is none: without it, a run could lack its limit.
+
+    Other unknown variables that begin with `LIGHTMETER_` are logged, as they may belong to another program.
+    """
+    known = [*_OTHER_VARIABLES, *(f"{_PREFIX}{name.upper()}" for name in Settings.model_fields)]
+    for name, value in os.environ.items():
+        upper = name.upper()
+        if name in known or not value.strip() or not upper.startswith("LIG") or _KUBERNETES.search(upper):
+            continue
+        if upper in known and upper not in _OTHER_VARIABLES:
+            if os.environ.get(upper, "").strip():
+                raise SettingsError(f"{upper} and {name} are the same setting.", hint="Unset one of them.")
+            continue
+        has_prefix = upper.startswith(_PREFIX)
+        near = did_you_mean(upper, known, likeness=0.94)  # (all have the prefix in common)
+        if near or (has_prefix and _MAY_LIMIT_MONEY.search(upper)):
+            raise SettingsError(f"{name} is no setting of lightmeter.", hint=near or "Correct its name, or unset it.")
+        if has_prefix:
+            _warn_of_variable(name)
+
+
+@cache
+def _warn_of_variable(name: str) -> None:
+    log.warning("The variable %s is no setting of lightmeter and has no effect.", name)
+
+
 class _Variables(EnvSettingsSource):
     """The settings in environment variables. Variables that are empty or white space are left out."""
 
     def __call__(self) -> dict[str, Any]:
         return _without_empty(super().__call__())
+
+
+def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the pairs of a JSON object as a dict; raise ValueError if a name stands twice in them."""
+    if len(values := dict(pairs)) < len(pairs):
+        raise ValueError("a name is given twice")
+    return values
 
 
 def _without_empty(values: dict[str, Any]) -> dict[str, Any]:
@@ -109,17 +198,20 @@ class Settings(BaseSettings):
     set.
     """
 
-    model_config = SettingsConfigDict(env_prefix="LIGHTMETER_", extra="ignore", frozen=True, hide_input_in_errors=True)
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX, extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True
+    )
 
     api_key: SecretStr | None = Field(default=None, description="Key of the account at the service.")
     base_url: Annotated[str | None, AfterValidator(check_no_credentials)] = Field(
         default=None, description="Address of the service; without one, a run starts the embedded service."
     )
-    cache_dir: Path = Field(
+    cache_dir: LocalPath = Field(
         default_factory=lambda: user_cache_path("lightmeter"),
+        validate_default=True,
         description="Folder for converted models, results of checks and other files that can be created again.",
     )
-    answers_dir: Path | None = Field(
+    answers_dir: LocalPath | None = Field(
         default=None,
         description="Folder where answers are cached for later runs; without one, each run pays for all its answers.",
     )
@@ -137,8 +229,9 @@ class Settings(BaseSettings):
             "whose next run has other options for its requests, such as other features, is always kept whole."
         ),
     )
-    state_dir: Path = Field(
+    state_dir: LocalPath = Field(
         default_factory=lambda: user_state_path("lightmeter"),
+        validate_default=True,
         description=(
             "Folder for files that must not be lost: the ledger of a key's budget, the progress of each run's journal, "
             "the rate limit that processes share."
@@ -166,14 +259,14 @@ class Settings(BaseSettings):
     alert_allow_private: bool = Field(
         default=False, description="Whether the webhook may be on this machine or in a private network."
     )
-    logos_dir: Path | None = Field(
+    logos_dir: LocalPath | None = Field(
         default=None,
         description=(
             "Folder with your own logos, for the back end `logos`: `Brand.png`, or a folder `Brand` with several "
             "pictures; without it, there is no such back end."
         ),
     )
-    prices: Path | Literal["demo"] | None = Field(
+    prices: Literal["demo"] | LocalPath | None = Field(
         default=None,
         description=(
             "A file of your own prices, JSON or TOML, which override those that lightmeter ships; or demo: play money."
@@ -241,6 +334,13 @@ class Settings(BaseSettings):
         ),
     )
 
+    @field_validator("state_dir", mode="before")
+    @classmethod
+    def _is_the_same_everywhere(cls, path: str | Path) -> str | Path:
+        if not os.path.isabs(os.path.expanduser(path)):  # noqa: PTH111, PTH117 (as in `paths.local_path`)
+            raise ValueError(f"{str(path)!r} would be another folder, with another key budget, in each working folder")
+        return path
+
     @model_validator(mode="before")
     @classmethod
     def _drop_empty(cls, values: dict[str, Any]) -> dict[str, Any]:
@@ -248,7 +348,7 @@ class Settings(BaseSettings):
         for name in ("backends", "quality"):
             if isinstance(present.get(name), str):  # the variable holds JSON
                 try:
-                    present[name] = json.loads(present[name])
+                    present[name] = json.loads(present[name], object_pairs_hook=refuse_duplicates)
                 except ValueError as error:
                     raise ValueError(f"LIGHTMETER_{name.upper()} is not JSON: {error}") from error
         return present
@@ -262,7 +362,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (the hook's signature; .env files are not read)
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (likewise)
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, _Variables(settings_cls), TomlConfigSettingsSource(settings_cls, settings_file())
+        return init_settings, _Variables(settings_cls), InitSettingsSource(settings_cls, _read_file())
 
 
 def read_settings(**given: Any) -> Settings:
@@ -273,6 +373,7 @@ def read_settings(**given: Any) -> Settings:
     """
     if (name := find_wrong_endpoint()) is not None:
         raise SettingsError(f"{name}: it is no address that starts with http:// or https:// and a host.")
+    _check_variables()
     try:
         return Settings(**given)
     except ValidationError as error:
@@ -280,6 +381,7 @@ def read_settings(**given: Any) -> Settings:
         name, *inside = (str(part) for part in first["loc"] or ("settings",))
         name = ", ".join([f"LIGHTMETER_{name.upper()}", *inside])
         text = first["msg"].removeprefix("Value error, ")
-        raise SettingsError(f"{name}: {text}.", hint=f"Set it anew, or edit {settings_file()}.") from error
+        near = did_you_mean(inside[-1], QualityThresholds.model_fields) if first["type"] == "extra_forbidden" else ""
+        raise SettingsError(f"{name}: {text}.", hint=near or f"Set it anew, or edit {settings_file()}.") from error
     except ValueError as error:  # not TOML
         raise SettingsError(f"{settings_file()}: {error}.") from error

@@ -9,7 +9,7 @@ from typing import Unpack, overload
 from lightmeter import aio
 from lightmeter.api.blocking import iterate, wait_for, wait_for_steps
 from lightmeter.api.check import CheckReport, check_steps
-from lightmeter.api.run_result import Run
+from lightmeter.api.run_result import Run, output_folder
 from lightmeter.api.run_steps import StartArguments
 from lightmeter.api.runs import plan_steps, run_steps, stream_resume
 from lightmeter.manifest.readers import ManifestSource
@@ -150,8 +150,9 @@ def resume(
         JournalError: the folder holds no run, or another process is running it.
         SettingsError: an option is wrong, or must stay the same between two starts of a run.
     """
+    folder = output_folder(out)
     return wait_for_steps(
-        lambda: stream_resume(out, pay_again=pay_again, accept_journal=accept_journal, **changes), show=progress
+        lambda: stream_resume(folder, pay_again=pay_again, accept_journal=accept_journal, **changes), show=progress
     )
 
 

@@ -13,7 +13,7 @@ def alone(tmp_path, monkeypatch):
     """Set an API key, ignore the user's settings, and treat charges as final at once."""
     monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
     monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "0")
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     monkeypatch.setenv("LIGHTMETER_STATE_DIR", str(tmp_path / "state"))
 
 

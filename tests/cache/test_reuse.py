@@ -29,7 +29,7 @@ URLS = [f"http://pictures.example/{number}.jpg" for number in range(4)]
 def answers_dir(tmp_path, monkeypatch, cache) -> Path:
     """Return a folder for cached answers, and set it in the environment."""
     monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(cache))
     monkeypatch.setenv("LIGHTMETER_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("LIGHTMETER_ANSWERS_DIR", str(tmp_path / "answers"))

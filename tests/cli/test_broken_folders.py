@@ -24,7 +24,7 @@ def finished_run(tmp_path_factory, cache):
     home = tmp_path_factory.mktemp("finished_run")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LIGHTMETER_CACHE_DIR", str(cache))
-        patch.setenv("LIGHTMETER_SETTINGS", str(home / "none.toml"))
+        patch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
         manifest = home / "manifest.csv"
         pictures = sorted(PICTURES.glob("*.jpg"))[:2]
         manifest.write_text("path\n" + "\n".join(map(str, pictures)) + "\n")
@@ -37,7 +37,7 @@ def finished_run(tmp_path_factory, cache):
 def lightmeter(monkeypatch, capsys, cache, tmp_path):
     """Runs a verb in this process like the command line; returns its exit code and output."""
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(cache))
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
     monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", "system")
 

@@ -16,7 +16,9 @@ from lightmeter.planning.progress import Progress
 PLANNING = Progress("planning", 1, {})
 
 
-@pytest.mark.parametrize("name", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "name", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU]
+)
 def test_a_signal_cancels_a_plan(name):
     """A signal cancels work that sends nothing, and closes its resources."""
     closed = []

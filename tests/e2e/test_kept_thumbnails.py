@@ -22,7 +22,7 @@ OPTIONS = {"features": ["tags"], "backends": ["clarifai"]}
 @pytest.fixture(autouse=True)
 def _own_settings(tmp_path, monkeypatch):
     monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("LIGHTMETER_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "0")

@@ -87,7 +87,7 @@ def test_copies_of_a_picture_are_the_nearest_to_it(command, base_url, manifest, 
 async def test_a_plan_prices_embeddings_by_name_only(base_url, tmp_path, monkeypatch):
     """Their price is part of a plan that names them, and of no other."""
     monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     options = {"base_url": base_url, "backends": "chroma"}
     picture = str(MEDIA / "coffee.jpg")
     plans = [await lm.aio.plan(picture, features=features, **options) for features in (None, "embeddings")]

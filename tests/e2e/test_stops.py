@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -107,6 +108,20 @@ def wait_for_rows(out, least: int, process: subprocess.Popen[str]) -> None:
     raise AssertionError(process.communicate()[1])
 
 
+def answered_so_far(out) -> dict[str, int]:
+    """Return what `answered` does; nothing while the journal is being made."""
+    try:
+        return answered(out)
+    except lm.LightmeterError:
+        return {}
+
+
+def _read_to_end(terminal: int) -> None:
+    with suppress(OSError):
+        while os.read(terminal, 4096):
+            pass
+
+
 def answered(out) -> dict[str, int]:
     """Return the submission of each row that is ok."""
     with open_read_only(out) as db:
@@ -137,9 +152,12 @@ def test_a_killed_run_resumes_without_asking_again(command, environment, manifes
     assert (again.code, again.json["requests"]) == (0, ended.json["requests"])
 
 
-@pytest.mark.parametrize("name", [signal.SIGINT, sweep(signal.SIGTERM)])
+@pytest.mark.parametrize(
+    "name",
+    [signal.SIGINT, signal.SIGHUP, *map(sweep, (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU))],
+)
 def test_a_signal_drains_the_run_and_prints_how_to_resume(command, environment, manifest, released, tmp_path, name):
-    """On Ctrl-C or SIGTERM the run waits for requests in flight, writes the tables, and exits with 130."""
+    """On a signal of a user, scheduler or lost terminal, the run awaits requests in flight and exits with 130."""
     process = start(
         environment, "run", manifest, *OPTIONS, "--out", tmp_path / "out", "--yes", "--json", "--max-concurrency", 2
     )
@@ -156,6 +174,48 @@ def test_a_signal_drains_the_run_and_prints_how_to_resume(command, environment, 
     assert lm.open(tmp_path / "out").sql("SELECT count(*) AS n FROM assets WHERE status = 'ok'")["n"][0] == ok
     assert command("resume", tmp_path / "out", "--json").json["ok"] == ROWS
     assert stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_a_closed_terminal_drains_the_run(command, environment, manifest, released, tmp_path):
+    """When its terminal is closed, a run stores the answers to requests in flight, although it can print nothing."""
+    arguments = ["run", manifest, *OPTIONS, "--out", tmp_path / "out", "--yes", "--max-concurrency", 2]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(sys.executable, [sys.executable, "-m", "lightmeter", *map(str, arguments)], environment)  # noqa: S606
+    reading = Thread(target=_read_to_end, args=(terminal,), daemon=True)
+    reading.start()
+    deadline = time.monotonic() + 60
+    while not journal_path(tmp_path / "out").exists() or len(answered_so_far(tmp_path / "out")) < ANSWERED:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.close(terminal)
+    time.sleep(0.5)  # (the signal comes at once; the requests must still be in flight)
+    assert os.waitpid(pid, os.WNOHANG) == (0, 0)
+    released.set()
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
+    with open_read_only(tmp_path / "out") as db:
+        assert [state for (state,) in db.execute("SELECT DISTINCT state FROM submissions")] == ["settled"]
+    assert command("status", tmp_path / "out", "--json").json["in_doubt"] == 0
+
+
+def test_a_run_under_nohup_goes_on(command, environment, manifest, released, tmp_path):
+    """A process that was started to ignore SIGHUP goes on after it."""
+    arguments = ["run", manifest, *OPTIONS, "--out", tmp_path / "out", "--yes", "--max-concurrency", 2]
+    process = subprocess.Popen(
+        ["nohup", sys.executable, "-m", "lightmeter", *map(str, arguments)],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for_rows(tmp_path / "out", 5, process)
+    process.send_signal(signal.SIGHUP)
+    released.set()
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert len(answered(tmp_path / "out")) == ROWS
 
 
 def test_ctrl_c_in_a_script_stores_the_answers_of_sent_requests(environment, manifest, released, tmp_path):

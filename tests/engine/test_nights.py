@@ -31,7 +31,7 @@ OPTIONS = {"features": ["tags"], "backends": ["clarifai"], "precheck": False}
 def own_settings(tmp_path, monkeypatch, cache):
     """Set a key, settings and folders of their own."""
     monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(cache))
     monkeypatch.setenv("LIGHTMETER_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "0")

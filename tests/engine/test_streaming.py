@@ -32,7 +32,7 @@ DEADLINE_S = 60
 @pytest.fixture(autouse=True)
 def own_settings(tmp_path, monkeypatch):
     """Set a key, settings and folders of their own."""
-    values = {"API_KEY": "key", "SETTINGS": tmp_path / "none.toml", "CACHE_DIR": tmp_path / "cache"}
+    values = {"API_KEY": "key", "SETTINGS": "/dev/null", "CACHE_DIR": tmp_path / "cache"}
     for name, value in (values | {"STATE_DIR": tmp_path / "state", "CHARGES_FINAL_S": 0}).items():
         monkeypatch.setenv(f"LIGHTMETER_{name}", str(value))
 

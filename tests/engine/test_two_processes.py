@@ -55,7 +55,7 @@ async def test_two_runs_share_the_rate_limit_of_a_key(tmp_path):
             **os.environ,
             "LIGHTMETER_API_KEY": "key",
             "LIGHTMETER_STATE_DIR": str(tmp_path / "state"),
-            "LIGHTMETER_SETTINGS": str(tmp_path / "none.toml"),
+            "LIGHTMETER_SETTINGS": "/dev/null",
         }
         processes = [
             await asyncio.create_subprocess_exec(

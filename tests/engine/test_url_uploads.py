@@ -42,7 +42,7 @@ def analyzed(tmp_path, monkeypatch):
     """Return a function that runs URLs against a service that fetches from public addresses only."""
     monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
     monkeypatch.setenv("LIGHTMETER_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
 
     @asynccontextmanager
     async def service():

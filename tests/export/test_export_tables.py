@@ -31,7 +31,7 @@ def run_into(tmp_path, monkeypatch):
     """Run rows (id, url, colour) into one folder against a service that answers a script."""
     monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
     monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "0")
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path / "cache"))
 
     async def run(rows, script=lambda *_: "answer", column="team", features=("tags",), **more):
@@ -217,7 +217,7 @@ async def test_tables_that_cannot_be_written_are_named_and_can_be_made_later(run
 async def test_pictures_by_url_and_files_have_their_size(tmp_path, monkeypatch, cache, data_server, sample_rows):
     """`assets` has width, height and bytes both of local files and of URLs."""
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(cache))
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     own = [row for row in sample_rows if row["id"] in ("coffee", "samoyed")]
     files = [Path(__file__).parents[2] / "data" / row["path"] for row in own]
     manifest = tmp_path / "both.csv"

@@ -39,7 +39,7 @@ def environment(tmp_path, monkeypatch):
     """A key, and no settings but those of the test."""
     monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
     monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "0")
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path / "cache"))
 
 

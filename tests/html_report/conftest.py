@@ -15,7 +15,7 @@ def finished_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished_run")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LIGHTMETER_API_KEY", "key")
-        patch.setenv("LIGHTMETER_SETTINGS", str(folder / "none.toml"))
+        patch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
         return wait_for(scripted_service.run_all(folder))
 
 

@@ -166,7 +166,7 @@ def test_an_unsuitable_group_column_is_refused(finished_run, column, message):
 
 def test_remote_pictures_are_fetched_only_with_fetch_thumbnails(tmp_path, monkeypatch):
     """Without the option a remote picture that no check kept is not downloaded; with it the page shows the picture."""
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "a.jpg").write_bytes(tiny_jpeg(width=320, height=200))
     with serve_folder(tmp_path / "files") as base:
@@ -183,7 +183,7 @@ def test_remote_pictures_are_fetched_only_with_fetch_thumbnails(tmp_path, monkey
 
 def test_credits_are_split_by_back_end_if_prices_are_known(finished_run, tmp_path, monkeypatch):
     """The split is shown for the embedded service, whose prices are exact, and not for a video of unknown length."""
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     (tmp_path / "a.jpg").write_bytes(tiny_jpeg())
     plan = lm.plan(pd.DataFrame({"path": [str(tmp_path / "a.jpg")]}), features=["colors"])
     text = ParsedPage(lm.report(lm.run(plan, tmp_path / "out")).read_text(encoding="utf-8")).sections

@@ -19,7 +19,7 @@ STATUSES = ("ok", "failed", "skipped", "duplicate", "in_doubt", "over_budget", "
 
 @pytest.fixture(autouse=True)
 def _own_folders(monkeypatch, tmp_path):
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path / "cache"))
     # A service that does not answer, and no key: `check` must not notice.
     monkeypatch.setenv("LIGHTMETER_BASE_URL", "http://127.0.0.1:9")

@@ -20,7 +20,7 @@ DEADLINE_S = 60
 
 @pytest.fixture(autouse=True)
 def _own_folders(monkeypatch, tmp_path):
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("LIGHTMETER_BASE_URL", raising=False)
 

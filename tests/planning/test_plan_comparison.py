@@ -23,7 +23,7 @@ OWN = {"backends": {"imagenet": {"prices": {"tags": 1500}}, "palette": {"prices"
 
 @pytest.fixture(autouse=True)
 def _no_service(monkeypatch, tmp_path, cache):
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(cache))
     monkeypatch.delenv("LIGHTMETER_BASE_URL", raising=False)
 

@@ -21,7 +21,7 @@ NEEDLES = (KEY, "SecretOfATest")
 
 @pytest.fixture(autouse=True)
 def _no_settings(monkeypatch, tmp_path):
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for name in ("LIGHTMETER_BASE_URL", "LIGHTMETER_API_KEY", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)

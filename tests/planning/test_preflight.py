@@ -89,7 +89,7 @@ class Counterpart:
 
 @pytest.fixture(autouse=True)
 def _own_settings(monkeypatch, tmp_path, cache):
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(cache))
     monkeypatch.setenv("LIGHTMETER_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("LIGHTMETER_API_KEY", "right")

@@ -68,8 +68,11 @@ async def _continue(way: str, out: Path, base_url: str) -> None:
 
 
 @pytest.mark.parametrize("named_by", ["variable", "option"])
-async def test_a_run_on_another_service_does_not_go_on_with_the_embedded_one(named_by, service, address, tmp_path):
+async def test_a_run_on_another_service_does_not_go_on_with_the_embedded_one(
+    named_by, service, address, tmp_path, monkeypatch
+):
     """Without the address no row is sent, and with it the rest is; a repeated `run` needs the address, too."""
+    monkeypatch.delenv("LIGHTMETER_PRICES")
     address(service.base_url)
     options = NAMED if named_by == "variable" else {**NAMED, "base_url": service.base_url}
     await lm.aio.run(await lm.aio.plan(URLS, budget=1, **options), tmp_path / "out")

@@ -52,7 +52,7 @@ def test_delta_tables_have_the_same_rows_and_a_new_version_each_time(tmp_path, a
 @pytest.mark.slow
 def test_a_run_writes_delta_tables_and_the_next_one_a_new_version(monkeypatch, sample_rows, tmp_path):
     """`run --format delta` makes Delta tables beside the others; a second manifest's rows make the next version."""
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("LIGHTMETER_BASE_URL", raising=False)
     out = tmp_path / "out"
@@ -101,7 +101,7 @@ def test_a_folder_whose_name_deltalake_cannot_read_is_refused(tmp_path, add, nam
 
 def test_a_run_whose_folder_deltalake_cannot_read_is_refused_before_anything_is_spent(monkeypatch, tmp_path):
     """`run --format delta` and a later `resume --format delta` end with one error, and the first leaves no folder."""
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("LIGHTMETER_BASE_URL", raising=False)
     out = tmp_path / "[out]"
@@ -172,7 +172,7 @@ def test_a_place_that_delta_cannot_use_is_reported(tmp_path, s3, add, place, mes
 
 def test_a_missing_writer_is_reported_before_anything_is_spent(tmp_path, monkeypatch):
     """Without deltalake a plan for Delta tables is refused, whether it is new or read from a file."""
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     options = {"features": ["colors"], "precheck": False, "table_format": "delta"}
     urls = ["http://pictures.example/1.jpg"]
     saved = lm.plan(urls, **options).save(tmp_path / "plan.json")

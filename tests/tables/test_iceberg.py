@@ -137,7 +137,7 @@ def test_a_store_needs_a_catalog_of_the_user(tmp_path, s3, add, monkeypatch):
 @pytest.mark.slow
 def test_a_run_writes_iceberg_tables(tmp_path, monkeypatch):
     """`run --format iceberg` and `rebuild --format iceberg` write them beside the others."""
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("LIGHTMETER_BASE_URL", raising=False)
     manifest = tmp_path / "m.csv"
@@ -157,7 +157,7 @@ def test_a_run_writes_iceberg_tables(tmp_path, monkeypatch):
 
 def test_a_missing_package_is_reported_before_anything_is_spent(tmp_path, monkeypatch):
     """Without pyiceberg a plan for Iceberg tables is refused."""
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     for name in [name for name in sys.modules if name.startswith("pyiceberg.catalog.sql")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyiceberg", None)  # as if it were not installed

@@ -55,7 +55,7 @@ def folders(tmp_path_factory):
     out = place / "out"
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("LIGHTMETER_API_KEY", "key")
-        environment.setenv("LIGHTMETER_SETTINGS", str(place / "none.toml"))
+        environment.setenv("LIGHTMETER_SETTINGS", "/dev/null")
         environment.setenv("LIGHTMETER_STATE_DIR", str(place / "state"))
         wait_for(run(out, "ab"))
         wait_for(run(out, "cd"))

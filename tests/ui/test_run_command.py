@@ -12,6 +12,7 @@ import lightmeter as lm
 from lightmeter.cli.commands.run import run_command
 from lightmeter.cli.options import explicit_options
 from lightmeter.options import make_options, parse_options
+from lightmeter.paths import local_path
 from lightmeter.ui.planner.planner import PlannerView
 from lightmeter.ui.planner.run_command import run_command_line
 from lightmeter.wire.constants import FEATURES, ROLES
@@ -65,7 +66,7 @@ def test_the_command_line_has_the_options(options, more, manifest, out):
     with run_command.make_context("run", words) as context:
         parsed = context.params
         explicit = explicit_options({name: value for name, value in parsed.items() if name not in NOT_OPTIONS})
-        assert (parsed["manifest"], parsed["out"]) == (manifest, Path(out))
+        assert (parsed["manifest"], parsed["out"]) == (manifest, local_path(Path(out)))
         assert make_options(**explicit) == expected
 
 

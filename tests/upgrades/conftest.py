@@ -16,7 +16,7 @@ from tests.upgrades.make_fixture import FIXTURES, FOLDER
 
 @pytest.fixture(autouse=True)
 def _no_service(monkeypatch, tmp_path, cache):
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     monkeypatch.setenv("LIGHTMETER_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(cache))
     monkeypatch.delenv("LIGHTMETER_BASE_URL", raising=False)

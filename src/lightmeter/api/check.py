@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
 from lightmeter.api.progress_display import last_step
+from lightmeter.api.run_result import output_folder
 from lightmeter.clock import SystemClock
 from lightmeter.export.export_tables import export_tables
 from lightmeter.html_fragments import esc
@@ -18,7 +19,7 @@ from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.header import MANIFEST_NOTES, read_run_header
 from lightmeter.journal.queries.items import count_by_reason, count_by_status, count_findings
 from lightmeter.journal.store import open_read_only
-from lightmeter.manifest.readers import ManifestSource, rereadable
+from lightmeter.manifest.readers import ManifestSource, location_of, rereadable
 from lightmeter.option_arguments import CheckArguments
 from lightmeter.options import Options, ScaleOutOptions, make_options
 from lightmeter.planning.checks.checked_rows import stream_check
@@ -110,15 +111,15 @@ class CheckReport:
         return f"<div><b>{esc(first)}</b><ul>{''.join(f'<li>{esc(line.strip())}</li>' for line in more)}</ul></div>"
 
 
-async def check(
+def check(
     manifest: ManifestSource,
     out: Path | str | None = None,
     *,
     progress: bool | None = None,
     **options: Unpack[CheckArguments],
-) -> CheckReport:
+) -> Coroutine[Any, Any, CheckReport]:
     """Check a manifest as `lightmeter.check` does, which describes the arguments and errors."""
-    return await last_step(check_steps(manifest, out, options), show=progress)
+    return last_step(check_steps(manifest, out, options), show=progress)
 
 
 def check_steps(
@@ -126,21 +127,22 @@ def check_steps(
 ) -> AsyncGenerator[Progress | CheckReport]:
     """Return a generator that checks `manifest`, with the keyword arguments of `lightmeter.check`."""
     scale_out, values = split_scale_out(arguments)
-    return stream_check_report(manifest, out, make_options(**values), scale_out)
+    folder = None if out is None else output_folder(out)
+    return stream_check_report(location_of(manifest) or manifest, folder, make_options(**values), scale_out)
 
 
 async def stream_check_report(
-    manifest: ManifestSource, out: Path | str | None, options: Options, scale_out: ScaleOutOptions = LOCAL
+    manifest: ManifestSource, folder: Path | None, options: Options, scale_out: ScaleOutOptions = LOCAL
 ) -> AsyncGenerator[Progress | CheckReport]:
     """Check a manifest as `check` does: yield progress, and at the end the report.
 
     Args:
         manifest: The manifest.
-        out: The output folder; None writes no tables.
+        folder: The output folder; None writes no tables.
         options: Validated options. Only the option `reuse` and those in `CheckOptions` have an effect.
         scale_out: What checks the rows: this process, or the workers of a cluster.
     """
-    folder, clock = None if out is None else Path(out), SystemClock()
+    clock = SystemClock()
     if folder is not None:
         prepare_check_folder(folder)
     started = clock.monotonic()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from lightmeter.api.run_result import output_folder
 from lightmeter.api.run_steps import NO_ROWS, StartArguments, stream_folder
 from lightmeter.journal.header import read_run_header
 from lightmeter.journal.queries.submissions import submissions_in
@@ -55,7 +56,7 @@ async def collect(out: Path | str, *, wait_s: float | None = None, settings: Set
         AccessDenied: The service does not accept the key.
         Unreachable: The service does not answer.
     """
-    folder = Path(out)
+    folder = output_folder(out)
     options = read_run_header(folder).options
     before = await asyncio.to_thread(_requests_in, folder, _WAITING)
     if not before:

@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager, aclosing
 from typing import Any, Final, Protocol, Self, TypeVar
 
 from rich import progress as rich_progress
-from rich.console import Console
 
 from lightmeter.html_fragments import esc
 from lightmeter.planning.progress import Progress
 from lightmeter.pricing.estimate import counted
+from lightmeter.terminal_console import make_terminal_console
 
 T = TypeVar("T")
 
@@ -142,7 +142,7 @@ class ProgressDisplay:
     """Display of progress on standard error: a bar on a terminal, elsewhere a line of text every few seconds."""
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True, markup=False, emoji=False)
+        self._console = make_terminal_console(err=True)
         self._bar: rich_progress.Progress | None = None
         self._printed_at_s = -_PLAIN_INTERVAL_S
         self._phase = ""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
@@ -34,6 +33,7 @@ from lightmeter.journal.store import open_read_only
 from lightmeter.options import Options, make_options
 from lightmeter.planning.progress import Progress
 from lightmeter.settings import read_settings
+from lightmeter.stop_signals import on_stop_signals
 
 _INTERVAL_S: Final = 0.5
 """Minimum time between two lines of progress, in seconds."""
@@ -130,23 +130,21 @@ async def _send(request: dict[str, Any]) -> LightmeterError | None:
             loop.call_soon_threadsafe(stop.set)
 
     Thread(target=wait_for_caller, daemon=True).start()
-    with suppress(NotImplementedError):  # on Windows
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
     shards, printed_at, latest = _Shards(Path(request["out"]), request["shard_rows"]), 0.0, None
-    async with aclosing(_steps(request, stop)) as steps:
-        async for step in steps:
-            if isinstance(step, Progress):
-                latest = step
-                if monotonic() - printed_at >= _INTERVAL_S and step.phase in {"running", "draining"}:
-                    _print(await asyncio.to_thread(_progress_line, shards, step, _SHARDS_AHEAD))
-                    printed_at = monotonic()
-                continue
-            if latest is not None:
-                _print(await asyncio.to_thread(_progress_line, shards, latest, None))
-            if stop.is_set():
-                await asyncio.to_thread(export_tables, step.folder, rewrite_all=request["source"] is not None)
-            return step.stopped_by
+    with on_stop_signals(stop.set):
+        async with aclosing(_steps(request, stop)) as steps:
+            async for step in steps:
+                if isinstance(step, Progress):
+                    latest = step
+                    if monotonic() - printed_at >= _INTERVAL_S and step.phase in {"running", "draining"}:
+                        _print(await asyncio.to_thread(_progress_line, shards, step, _SHARDS_AHEAD))
+                        printed_at = monotonic()
+                    continue
+                if latest is not None:
+                    _print(await asyncio.to_thread(_progress_line, shards, latest, None))
+                if stop.is_set():
+                    await asyncio.to_thread(export_tables, step.folder, rewrite_all=request["source"] is not None)
+                return step.stopped_by
     raise AssertionError("a run ends with a run")
 
 

@@ -20,6 +20,7 @@ from lightmeter.journal.queries.submissions import requests_sent
 from lightmeter.journal.store import open_read_only
 from lightmeter.money.statement import Statement, read_statement
 from lightmeter.money.wrong_rejections import ScreenEstimate, read_screen_estimate
+from lightmeter.paths import local_path
 from lightmeter.planning.plan_text import ReasonCount
 from lightmeter.statistics.agreement import DEFAULT_THRESHOLD, Agreement, read_agreement
 from lightmeter.statistics.share_estimates import Shares, read_shares
@@ -107,14 +108,14 @@ class RunSummary:
 
 
 def output_folder(out: Path | str) -> Path:
-    """Return the path of an output folder.
+    """Return the absolute path of an output folder.
 
     Raises:
         UsageError: `out` is empty, which would mean the current folder, or is no path.
     """
     if out == "" or not isinstance(out, str | PathLike):
         raise UsageError(f"{out!r} is no output folder.", hint='Give its path, such as "out/run"; "." is this folder.')
-    return Path(out)
+    return local_path(out)
 
 
 def summarize(out: Path) -> RunSummary:
@@ -161,7 +162,7 @@ def must_have_tables(where: Path | str) -> None:
     """
     if isinstance(where, str) and is_uri(where):
         return
-    folder = Path(where)
+    folder = local_path(where)
     if any(Dataset(folder).parts(table) for table in TABLES):
         return
     if answered := summarize(folder).counts["ok"]:
@@ -185,7 +186,7 @@ class Tables:
         where: An output folder, or a URI to which `lightmeter rebuild --to` has written tables.
 
     Attributes:
-        where: The output folder as a `Path`, or the URI as text.
+        where: The output folder as an absolute `Path`, or the URI as text.
     """
 
     assets: pd.DataFrame
@@ -203,7 +204,7 @@ class Tables:
     reviews: pd.DataFrame
 
     def __init__(self, where: Path | str) -> None:
-        self.where = Path(where) if isinstance(where, str) and not is_uri(where) else where
+        self.where = where if isinstance(where, str) and is_uri(where) else local_path(where)
 
     def table(self, name: str) -> pa.Table:
         """Return the table `name`, such as `tags`, as an Arrow table.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from lightmeter.api.streaming_run import continue_streaming_run, stream_manifest
 from lightmeter.engine.engine import ALL_ROWS, PlaceRange
 from lightmeter.errors import UsageError
 from lightmeter.journal.header import read_run_header
-from lightmeter.manifest.readers import ManifestSource, rereadable
+from lightmeter.manifest.readers import ManifestSource, location_of, rereadable
 from lightmeter.option_arguments import PlanArguments, ResumeArguments, RunArguments
 from lightmeter.options import Options, ScaleOutOptions, make_options, parse_options
 from lightmeter.planning.build import refresh_service_info, stream_plan
@@ -43,14 +43,17 @@ from lightmeter.settings import Settings, read_settings
 from lightmeter.tables.remote.uris import is_uri
 
 
-async def plan(source: ManifestSource, *, progress: bool | None = None, **options: Unpack[PlanArguments]) -> Plan:
+def plan(
+    source: ManifestSource, *, progress: bool | None = None, **options: Unpack[PlanArguments]
+) -> Coroutine[Any, Any, Plan]:
     """Plan a manifest as `lightmeter.plan` does, which describes the arguments and errors."""
-    return await last_step(plan_steps(source, options), show=progress)
+    return last_step(plan_steps(source, options), show=progress)
 
 
 def plan_steps(source: ManifestSource, arguments: Mapping[str, Any]) -> AsyncGenerator[Progress | Plan]:
     """Return a generator that plans `source`, with the keyword arguments of `lightmeter.plan`."""
     scale_out, values = split_scale_out(arguments)
+    source = location_of(source) or source
     return stream_screened_plan(source, make_options(**values), read_settings(), scale_out=scale_out)
 
 
@@ -133,16 +136,16 @@ async def _stream_screen(
 
 
 @overload
-async def run(
+def run(
     source: Plan,
     out: Path | str,
     *,
     consent: bool = False,
     accept_journal: bool = False,
     progress: bool | None = None,
-) -> Run: ...
+) -> Coroutine[Any, Any, Run]: ...
 @overload
-async def run(
+def run(
     source: ManifestSource,
     out: Path | str,
     *,
@@ -151,8 +154,8 @@ async def run(
     accept_journal: bool = False,
     progress: bool | None = None,
     **options: Unpack[RunArguments],
-) -> Run: ...
-async def run(
+) -> Coroutine[Any, Any, Run]: ...
+def run(
     source: Plan | ManifestSource,
     out: Path | str,
     *,
@@ -161,10 +164,10 @@ async def run(
     accept_journal: bool = False,
     progress: bool | None = None,
     **options: Unpack[RunArguments],
-) -> Run:
+) -> Coroutine[Any, Any, Run]:
     """Run a plan or a manifest as `lightmeter.run` does, which describes the arguments and errors."""
     arguments = StartArguments(accept_journal=accept_journal, consent=consent)
-    return await last_step(run_steps(source, out, arguments, options, stream=stream), show=progress)
+    return last_step(run_steps(source, out, arguments, options, stream=stream), show=progress)
 
 
 def run_steps(
@@ -187,21 +190,21 @@ def run_steps(
     Raises:
         UsageError: options or `stream` are given with a plan, which holds all options.
     """
+    folder = output_folder(out)
     if isinstance(source, Plan):
         if stream or options:
             raise UsageError("A plan holds all options and has been read to its end: give no others beside it.")
-        return stream_run(source, out, consent=arguments.consent, accept_journal=arguments.accept_journal)
-    chosen = make_options(**options)
+        return stream_run(source, folder, consent=arguments.consent, accept_journal=arguments.accept_journal)
+    chosen, settings, source = make_options(**options), read_settings(), location_of(source) or source
     if stream:
-        return stream_manifest(source, output_folder(out), chosen, arguments, None, read_settings())
-    return _plan_and_run(source, output_folder(out), chosen, arguments)
+        return stream_manifest(source, folder, chosen, arguments, None, settings)
+    return _plan_and_run(source, folder, chosen, arguments, settings)
 
 
 async def _plan_and_run(
-    source: ManifestSource, folder: Path, options: Options, arguments: StartArguments
+    source: ManifestSource, folder: Path, options: Options, arguments: StartArguments, settings: Settings
 ) -> AsyncGenerator[Progress | Run]:
     """Plan a manifest and run the plan; raise UsageError if it may cost credits and has neither budget nor consent."""
-    settings = read_settings()
     if not arguments.consent:
         must_be_explicit(options, settings)
     prepare_folder(folder, options.table_format)
@@ -223,17 +226,17 @@ async def _plan_and_run(
             yield progress
 
 
-async def resume(
+def resume(
     out: Path | str,
     *,
     pay_again: int = 0,
     accept_journal: bool = False,
     progress: bool | None = None,
     **changes: Unpack[ResumeArguments],
-) -> Run:
+) -> Coroutine[Any, Any, Run]:
     """Continue a run as `lightmeter.resume` does, which describes the arguments and errors."""
-    steps = stream_resume(out, pay_again=pay_again, accept_journal=accept_journal, **changes)
-    return await last_step(steps, show=progress)
+    steps = stream_resume(output_folder(out), pay_again=pay_again, accept_journal=accept_journal, **changes)
+    return last_step(steps, show=progress)
 
 
 @overload

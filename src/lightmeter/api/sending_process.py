@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from lightmeter import errors
 from lightmeter.api import resume_process
+from lightmeter.api.run_result import output_folder
 from lightmeter.errors import LightmeterError, SendingProcessDied
 from lightmeter.options import Options
 from lightmeter.settings import Settings
@@ -180,7 +181,7 @@ async def start_sending_process(  # noqa: PLR0913 (each is sent to the process)
     sender = SendingProcess(process, out, shard_rows, rows)
     assert process.stdin is not None  # noqa: S101 (it is a pipe)
     request = {
-        "out": str(out),
+        "out": str(output_folder(out)),
         "shard_rows": shard_rows,
         "source": source,
         "options": None if options is None else options.model_dump(mode="json"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
-from lightmeter.api.run_result import Run
+from lightmeter.api.run_result import Run, output_folder
 from lightmeter.api.runs import stream_run
 from lightmeter.planning.plan import Plan
 from lightmeter.planning.progress import Progress
@@ -15,4 +15,4 @@ def watch(
     plan: Plan, out: Path | str, *, consent: bool = False, accept_journal: bool = False
 ) -> AsyncGenerator[Progress | Run]:
     """Run a plan and yield its progress as `lightmeter.watch` does, which describes the arguments and errors."""
-    return stream_run(plan, out, consent=consent, accept_journal=accept_journal)
+    return stream_run(plan, output_folder(out), consent=consent, accept_journal=accept_journal)

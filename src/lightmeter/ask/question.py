@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
-from pathlib import Path
 from typing import Any, Final
 
 from jsonschema_rs import Draft202012Validator, ValidationError
@@ -18,6 +17,7 @@ from pydantic.errors import PydanticUserError
 
 from lightmeter.ask.json_schema import Property, check_references, properties_of
 from lightmeter.errors import SettingsError
+from lightmeter.paths import local_path
 
 RESERVED: Final = ("item_id", "url", "frame", "run_id", "source", "error", "raw")
 """Columns that every table of answers has. So no property in a question's schema may have one of these names."""
@@ -150,7 +150,7 @@ def coerce_ask(value: object) -> Ask | None:
         return value
     if not isinstance(value, str | PathLike):
         return _parse_ask(value, "ask", None)
-    path = Path(value)
+    path = local_path(value)
     try:
         content = path.read_text(encoding="utf-8-sig")
         data = tomllib.loads(content) if path.suffix.lower() == ".toml" else json.loads(content)

@@ -15,6 +15,7 @@ import click
 from lightmeter.errors import LightmeterError, UsageError
 from lightmeter.extras import import_extra
 from lightmeter.redaction import mask_credentials
+from lightmeter.terminal import guard_output
 
 __all__ = ["VERBS", "main"]
 
@@ -101,6 +102,7 @@ def main() -> None:
     """Run the command line and exit. An expected error becomes a message and an exit code, without a traceback."""
     if sys.stdin is None:  # it is closed (`<&-`): read it as empty, and let no other file get its descriptor
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115 (open until the end)
+    guard_output()
     # The garbage collector is off while the command's module is imported, and ignores what was imported, also at exit:
     # that is a third of the CPU time of a short command.
     gc.disable()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
 import click
@@ -12,8 +11,39 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from lightmeter.options import RESUME_OPTIONS, CheckOptions, Options, ScaleOutOptions, option_info
+from lightmeter.paths import local_path
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _LocalPath(click.Path):
+    """Type of options and arguments that name a local file or folder: their value is an absolute `Path`.
+
+    Args:
+        names: Texts that are no paths, and stay as they are.
+    """
+
+    def __init__(self, names: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        self._names = names
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value in self._names:
+            return value
+        if not str(value):
+            self.fail("an empty path is no path; '.' is this folder.", param, ctx)
+        return local_path(value)
+
+
+class _LocalPathOrUri(click.Path):
+    """Type of options and arguments that name a local folder or a URI: their value is a text."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if "://" in value else str(LOCAL_PATH.convert(value, param, ctx))
+
+
+LOCAL_PATH: Final = _LocalPath()
+LOCAL_PATH_OR_URI: Final = _LocalPathOrUri()
 
 
 def add_options(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -41,7 +71,10 @@ def _click_option(name: str, field: FieldInfo) -> Callable[[F], F]:
         return click.option(f"{flag}/{flag.replace('--', '--no-')}", name, default=None, help=_help(field))
     if choices and not info.unit:
         return click.option(flag, name, type=click.Choice(choices), help=_help(field))
-    return click.option(flag, name, metavar=info.unit, type=_number(kind), help=_help(field))
+    value_type: Any = _LocalPath(info.choices) if info.is_file else _number(kind)
+    if "URI" in info.unit:
+        value_type = LOCAL_PATH_OR_URI
+    return click.option(flag, name, metavar=info.unit, type=value_type, help=_help(field))
 
 
 def _choices(kind: Any) -> tuple[str, ...]:
@@ -57,7 +90,7 @@ def _help(field: FieldInfo) -> str:
     """Return the help text of an option: its description, with options as the command line names them, and default."""
     info, default = option_info(field), field.default
     text = re.sub(r"`(\w+)`", lambda match: _FLAGS.get(match[1], match[1]), field.description or "")
-    choices = f" Choose from {', '.join(info.choices)}." if info.choices and info.unit else ""
+    choices = f" Choose from {', '.join(info.choices)}." if info.choices and info.unit and not info.is_file else ""
     needs = f" Needs {info.needs}." if info.needs else ""
     has_default = default not in {None, ()} and field.annotation is not bool
     return text + choices + needs + (f" [default: {default}]" if has_default else "")
@@ -78,7 +111,7 @@ price_limit_options = add_options(
     click.option(
         "--compare",
         metavar="FILE",
-        type=click.Path(path_type=Path),
+        type=LOCAL_PATH,
         help="Compare with this saved plan: rows, credits, prices, options.",
     ),
     click.option(

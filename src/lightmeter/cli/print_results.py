@@ -20,6 +20,7 @@ from lightmeter.planning.plan import Plan
 from lightmeter.planning.plan_text import ReasonCount, no_usable_row
 from lightmeter.planning.price_sources import describe_own_prices
 from lightmeter.pricing.estimate import counted
+from lightmeter.terminal_console import make_terminal_console
 
 _MAX_REASONS: Final = 12
 _PLAIN_WIDTH: Final = 240
@@ -34,10 +35,9 @@ def print_json(value: dict[str, Any]) -> None:
 def make_console(*, err: bool = False) -> Console:
     """Return a console on standard output or, if `err` is true, on standard error.
 
-    If this is not a terminal, lines are wrapped only after 240 characters (`_PLAIN_WIDTH`). The console does not
-    interpret texts: URLs and the errors of a service may hold what rich takes for markup, such as `[/b]`.
+    If this is not a terminal, lines are wrapped only after 240 characters (`_PLAIN_WIDTH`).
     """
-    console = Console(stderr=err, highlight=False, markup=False, emoji=False)
+    console = make_terminal_console(err=err)
     if not console.is_terminal:
         console.width = _PLAIN_WIDTH
     return console

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractContextManager, aclosing
 from typing import Any
 
 from lightmeter.api.background_generator import cancel_all_work
 from lightmeter.api.progress_display import ProgressDisplay
 from lightmeter.errors import Interrupted
 from lightmeter.planning.progress import Progress
+from lightmeter.stop_signals import on_stop_signals
 
 
 def run_with_progress(steps: Callable[[asyncio.Event], AsyncGenerator[Any]], *, cancel_on_signal: bool = False) -> Any:
     """Run the generator `steps(stop)` to its end, show its progress, and return the last value that it yields.
 
-    The first SIGINT or SIGTERM sets the event `stop`: no more requests are sent, but the requests in flight are
-    awaited. A second SIGINT ends the process immediately. With `cancel_on_signal`, the first signal cancels the work at
-    once; use this only for work that sends no paid requests.
+    The first signal that asks to stop, such as SIGINT, SIGTERM or SIGHUP, sets the event `stop`: no more requests are
+    sent, but the requests in flight are awaited. A second SIGINT ends the process immediately. With `cancel_on_signal`,
+    the first signal cancels the work at once; use this only for work that sends no paid requests.
 
     Raises:
         Interrupted: the work was cancelled.
@@ -64,23 +65,15 @@ async def _show_steps(steps: AsyncGenerator[Any], display: ProgressDisplay) -> A
     return last
 
 
-@contextmanager
-def _stop_on_signals(stop: asyncio.Event, display: ProgressDisplay) -> Iterator[None]:
+def _stop_on_signals(stop: asyncio.Event, display: ProgressDisplay) -> AbstractContextManager[None]:
     loop = asyncio.get_running_loop()
-    signals: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
 
     def handle() -> None:
-        stop.set()
-        loop.remove_signal_handler(signal.SIGINT)
-        display.print_line("stopping: no more requests are sent, waiting for those in flight (Ctrl-C again to quit)")
+        if not stop.is_set():  # (a closed terminal sends several signals)
+            stop.set()
+            loop.remove_signal_handler(signal.SIGINT)
+            display.print_line(
+                "stopping: no more requests are sent, waiting for those in flight (Ctrl-C again to quit)"
+            )
 
-    try:
-        for number in signals:
-            loop.add_signal_handler(number, handle)
-    except NotImplementedError:  # on Windows, where Ctrl-C raises KeyboardInterrupt instead
-        signals = ()
-    try:
-        yield
-    finally:
-        for number in signals:
-            loop.remove_signal_handler(number)
+    return on_stop_signals(handle)

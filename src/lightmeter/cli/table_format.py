@@ -7,6 +7,7 @@ import io
 import json
 import math
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -15,6 +16,8 @@ from typing import Any, Final
 import pyarrow as pa
 from rich.cells import cell_len, set_cell_size
 
+from lightmeter.terminal import BIDI_CONTROLS, CONTROLS
+
 MAX_ROWS: Final = 60  # on a terminal
 
 _GAP: Final = 2
@@ -22,7 +25,8 @@ _MIN_COLUMN_WIDTH: Final = 14  # columns are cut to this width before a whole co
 _MAX_COLUMN_WIDTH: Final = 60
 _MAX_NESTED_WIDTH: Final = 32
 _BATCH_ROWS: Final = 8192
-_CONTROL_CHARS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_CONTROL_CHARS: Final = re.compile(rf"[{CONTROLS}{BIDI_CONTROLS}\t\r\n\u2028\u2029]+")
+_RAW_CONTROLS: Final = re.compile(f"[\x7f{CONTROLS}{BIDI_CONTROLS}]")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,7 +193,9 @@ def _is_nested(value: Any) -> bool:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(_to_json_value(value), ensure_ascii=False, default=_text)
+    is_ascii = "utf" not in (sys.stdout.encoding or "utf").lower()  # an escape of the output would be no JSON
+    text = json.dumps(_to_json_value(value), ensure_ascii=is_ascii, default=_text)
+    return _RAW_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _to_json_value(value: Any) -> Any:

@@ -42,7 +42,7 @@ def run_transactions(database: str, changes: Iterable[Callable[[Connection], T]]
     """
     if not create and not is_postgres(database) and not (path := Path(sqlite_path(database))).exists():
         raise SettingsError(
-            f"There is no database {path.absolute()}.", hint="`lightmeter serve` and `lightmeter keys add` create it."
+            f"There is no database {path}.", hint="`lightmeter serve` and `lightmeter keys add` create it."
         )
 
     async def run() -> list[T]:

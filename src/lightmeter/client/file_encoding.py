@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 
 from lightmeter.errors import MediaTooLarge, UsageError
+from lightmeter.paths import local_path
 from lightmeter.wire.constants import MAX_FILE_BYTES
 
 
@@ -34,7 +35,7 @@ def _encode(file: bytes | str | Path, position: int) -> tuple[str, str]:
             hint="Of an open file, give what its method `read` returns, as bytes.",
         )
     else:
-        path = Path(file)
+        path = local_path(file)
         name = path.name
         try:
             _check_size(name, path.stat().st_size)

@@ -40,6 +40,7 @@ from lightmeter.journal.header import archived_runs, read_run_header
 from lightmeter.journal.queries.export import SubmissionRange, journal_mark, settled_ranges
 from lightmeter.journal.queries.latest_runs import build_latest_runs, has_shared_items
 from lightmeter.journal.store import open_read_only
+from lightmeter.stop_signals import ignore_stop_signals
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.query.duckdb_catalog import CATALOG, write_catalog
 from lightmeter.tables.remote.table_formats import write_table_format
@@ -211,7 +212,7 @@ def _export(
                 written = map_shards(export_shard_aside, _for_cluster(shards, shared))
             elif min(map_shards, len(shards)) > 1:  # not by fork: this process has threads
                 spawn = multiprocessing.get_context("spawn")
-                pool = ProcessPoolExecutor(min(map_shards, len(shards)), spawn)
+                pool = ProcessPoolExecutor(min(map_shards, len(shards)), spawn, ignore_stop_signals)
                 written = stack.enter_context(pool).map(export_shard, shards)
             else:
                 written = map(export_shard, shards)

@@ -23,6 +23,7 @@ from lightmeter.export.unexported_requests import MIN_SHARD_REQUESTS
 from lightmeter.journal.queries.submissions import count_submissions_in
 from lightmeter.journal.store import open_read_only
 from lightmeter.journal.submission_states import State
+from lightmeter.stop_signals import ignore_stop_signals
 
 log = logging.getLogger("lightmeter.export")
 
@@ -88,6 +89,7 @@ def _follow_journal(out: Path) -> None:
 
 
 if __name__ == "__main__":
+    ignore_stop_signals()
     try:
         _follow_journal(Path(sys.argv[1]))
     except (LightmeterError, OSError) as error:

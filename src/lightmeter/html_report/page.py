@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Awaitable, Coroutine
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -17,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from lightmeter import atomic
-from lightmeter.api.run_result import Run
+from lightmeter.api.run_result import Run, output_folder
 from lightmeter.clock import Clock, SystemClock
 from lightmeter.errors import TablesError
 from lightmeter.html_fragments import (
@@ -45,14 +46,14 @@ EQUAL_CONTRAST_LUMINANCE: Final = (1.05 * 0.05) ** 0.5 - 0.05
 """Relative luminance of a background on which black and white text have the same contrast, by WCAG 2.2."""
 
 
-async def report(
+def report(
     run: Run | Path | str,
     *,
     by: str | None = None,
     fetch_thumbnails: bool = False,
     thumbnails: int = 24,
     clock: Clock | None = None,
-) -> Path:
+) -> Coroutine[Any, Any, Path]:
     """Write one self-contained HTML page about a run into the run's folder, and return the path of the page.
 
     The run may still be in progress. Nothing is sent to the service.
@@ -70,11 +71,15 @@ async def report(
         UsageError: `by` is not a column of `assets`, or has too many values to show.
         TablesError: A table is damaged, or the page cannot be written.
     """
-    out = run.folder if isinstance(run, Run) else Path(run)
-    data = await load_report_data(
+    out = run.folder if isinstance(run, Run) else output_folder(run)
+    loading = load_report_data(
         out, by, fetch_thumbnails=fetch_thumbnails, thumbnails=thumbnails, clock=clock or SystemClock()
     )
-    target = out / FILE_NAME
+    return _write_page(out / FILE_NAME, loading)
+
+
+async def _write_page(target: Path, loading: Awaitable[ReportData]) -> Path:
+    data = await loading
     try:
         await asyncio.to_thread(lambda: atomic.write_text(target, render_page(data)))
     except OSError as error:

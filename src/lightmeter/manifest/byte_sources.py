@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from lightmeter.errors import ManifestError, SettingsError
 from lightmeter.manifest.json_values import is_valid_text
+from lightmeter.paths import local_path
 from lightmeter.redaction import mask_credentials
 from lightmeter.remote_files import open_file_system
 
@@ -37,11 +38,15 @@ _GZIP_ERRORS: Final = (gzip.BadGzipFile, EOFError, zlib.error)
 class Location:
     """Location of a manifest: local path, glob, URI, or `-` for standard input.
 
+    It does not change when the working folder changes later.
+
     Attributes:
         text: The location as the user wrote it.
         name: Name for messages: `text`, but without the credentials and options of a URI.
-        path: The local path; None for standard input and URIs.
+        path: The absolute local path; None for standard input and URIs.
         is_remote: Whether it is a URI of a file system (`s3://…`, `gs://…`, `file://…`).
+        absolute: The location as a text that does not depend on the working folder; credentials in a URI are removed.
+        folder: The folder to which relative paths in the manifest refer; None if the location is a URI.
         suffixes: The final one or two suffixes in lower case, such as `[".csv", ".gz"]`.
     """
 
@@ -49,9 +54,17 @@ class Location:
         self.text = str(source)
         self.is_stdin = self.text == "-"
         self.is_remote = isinstance(source, str) and "://" in source
-        self.path = None if self.is_stdin or self.is_remote else Path(source)
+        self.path = None if self.is_stdin or self.is_remote else local_path(source)
         self.name, named = _uri_parts(self.text) if self.is_remote else (self.text, PurePosixPath(self.text))
         self.suffixes = [suffix.lower() for suffix in named.suffixes[-2:]]
+        self.folder: Path | None = None if self.is_remote else Path.cwd() if self.path is None else self.path.parent
+        self.absolute = mask_credentials(self.text) if self.path is None else str(self.path)
+        if self.path is not None and self.is_glob:
+            # The working or home folder before the pattern may hold characters that a pattern would interpret.
+            written = str(Path(source))
+            self._pattern = written if self.absolute.endswith(written) else written.partition("/")[2]
+            self._before = self.absolute.removesuffix(self._pattern)
+            self.absolute = f"{glob.escape(self._before)}{self._pattern}"
 
     @property
     def is_glob(self) -> bool:
@@ -66,15 +79,6 @@ class Location:
         return self.text.partition("?")[0]
 
     @property
-    def absolute(self) -> str:
-        """The location as a text that does not depend on the working folder; credentials in a URI are removed."""
-        if self.path is None:
-            return mask_credentials(self.text)
-        if not self.is_glob or self.path.is_absolute():
-            return str(self.path.absolute())
-        return f"{glob.escape(str(Path.cwd()))}/{self.path}"
-
-    @property
     def glob_parts(self) -> tuple[str, list[tuple[str, ...]]]:
         """The folder of a glob that precedes the first wildcard, and the patterns that follow, each split at `/`.
 
@@ -85,18 +89,11 @@ class Location:
             scheme, _, path = self.uri_path.partition("://")
             root, parts, options = f"{scheme}://", path.split("/"), self.text[len(self.uri_path) :]
         else:
-            root, parts, options = "", list(Path(self.text).parts), ""
+            root, parts, options = "", list(Path(self._pattern).parts), ""
         fixed = next(place for place, part in enumerate(parts) if _is_pattern(part) or "{" in part)
         names = [_ESCAPED.sub(r"\1", part) for part in parts[:fixed]]
-        base = f"{root}{'/'.join(names)}{options}" if root else str(Path(*names))
+        base = f"{root}{'/'.join(names)}{options}" if root else str(Path(self._before, *names))
         return base, [tuple(found.split("/")) for found in expand_braces("/".join(parts[fixed:]))]
-
-    @property
-    def folder(self) -> Path | None:
-        """The folder to which relative paths in the manifest refer; None if the location is a URI."""
-        if self.path is not None:
-            return self.path.absolute().parent
-        return Path.cwd() if self.is_stdin else None
 
 
 def _uri_parts(uri: str) -> tuple[str, PurePosixPath]:

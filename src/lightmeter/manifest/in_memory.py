@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
-from os import PathLike, fspath
+from os import PathLike
 from typing import Any
 
 from lightmeter.errors import ManifestError
@@ -22,7 +23,7 @@ def sequence_rows(source: Iterable[Any]) -> Iterator[RawRow]:
         elif isinstance(entry, str):
             yield plain_row({"url": entry})
         elif isinstance(entry, PathLike):
-            yield plain_row({"path": fspath(entry)})
+            yield plain_row({"path": os.path.expanduser(entry)})  # noqa: PTH111 (as in `paths.local_path`)
         elif isinstance(entry, Mapping):
             yield plain_row(entry)
         else:

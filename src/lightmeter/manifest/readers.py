@@ -53,6 +53,8 @@ class ArrowStream(Protocol):
 
 def location_of(source: object) -> Location | None:
     """Return the location of a manifest given by path, URI or `-`; None if it is in memory, such as a list."""
+    if isinstance(source, Location):
+        return source
     if isinstance(source, str | Path):
         return Location(source)
     return Location(Path(source)) if isinstance(source, PathLike) else None
@@ -75,11 +77,13 @@ def digest_of(source: ManifestSource, options: ReadOptions = _DEFAULTS) -> str:
     return reader.sha256
 
 
-ManifestSource: TypeAlias = "str | PathLike[str] | Iterable[str | PathLike[str] | Mapping[str, Any]] | ArrowStream"
+ManifestSource: TypeAlias = (
+    "str | PathLike[str] | Location | Iterable[str | PathLike[str] | Mapping[str, Any]] | ArrowStream"
+)
 """What a manifest may be given as.
 
 A text or path names a file, folder, glob, URI or `-` (standard input). A list, another iterable such as a generator,
-or a Series has URLs, `Path`s or dicts. A DataFrame is a table.
+or a Series has URLs, `Path`s or dicts. A DataFrame is a table. A `Location` is a path or URI that is already resolved.
 """
 
 

@@ -27,6 +27,7 @@ from lightmeter.manifest.byte_sources import Location
 from lightmeter.manifest.folders import stored_digest
 from lightmeter.manifest.readers import ManifestReader, ManifestSource, digest_of
 from lightmeter.options import Options, parse_options
+from lightmeter.paths import local_path
 from lightmeter.planning.checks.checked_rows import plan_meta, write_checked_rows
 from lightmeter.planning.checks.row_checks import CHUNK_ROWS, RowChecker
 from lightmeter.planning.plan import Plan, plan_from_journal
@@ -170,7 +171,7 @@ def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
         PlanChanged: something changed since the plan was saved; the message says what.
         UsageError: Delta or Iceberg tables are requested, but the package that writes them is not installed.
     """
-    settings, path = settings or read_settings(), Path(path)
+    settings, path = settings or read_settings(), local_path(path)
     if (plan_values := read_plan_without_rows(path)) is not None:
         return _plan_again(path, plan_values, settings)
     saved = read_plan_file(path)

@@ -36,6 +36,7 @@ from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, copy_thumbnails
 from lightmeter.option_arguments import RunArguments
 from lightmeter.options import REQUEST_OPTIONS, Options, options_of, parse_options
+from lightmeter.paths import local_path
 from lightmeter.planning.affordable_rows import (
     RowRange,
     affordability_sentence,
@@ -236,7 +237,7 @@ class Plan:
         If `thumbnails`, those of the rows are written to a second file in the same folder. Many rows are written to a
         third file there.
         """
-        target = Path(path)
+        target = local_path(path)
         with open_read_only(self.folder) as db:
             meta = get_meta(db)
             plan_values = self._plan_values(meta)
@@ -265,7 +266,7 @@ class Plan:
             SettingsError: the file is not a plan file.
             PlanChanged: the rows in the file were changed after the plan was saved.
         """
-        before = old.snapshot() if isinstance(old, Plan) else read_snapshot(Path(old))
+        before = old.snapshot() if isinstance(old, Plan) else read_snapshot(local_path(old))
         return compare_plans(before, self.snapshot())
 
     def cost_by(self, column: str) -> ColumnCost:

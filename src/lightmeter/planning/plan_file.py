@@ -25,6 +25,7 @@ from lightmeter.atomic import atomic_replace, write_text
 from lightmeter.errors import PlanChanged, SettingsError
 from lightmeter.journal.commands.plan_rows import PlannedFinding, PlannedRow
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME
+from lightmeter.paths import local_path
 
 PLAN_VERSION: Final = 2
 """Version of the file format. Increase it when an older lightmeter would misread a new file."""
@@ -103,7 +104,7 @@ def is_plan_file(name: str) -> bool:
     if not name.lower().endswith(".json") or "://" in name:
         return False
     try:
-        with Path(name).open("rb") as file:
+        with local_path(name).open("rb") as file:
             return not file.read(64).lstrip(codecs.BOM_UTF8 + b" \t\r\n").startswith(b"[")
     except OSError:
         return True  # reading it raises the right error

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from prefect.blocks.core import Block
 from pydantic import AfterValidator, ConfigDict, Field, HttpUrl, SecretStr, model_validator
 
+from lightmeter.paths import local_path
 from lightmeter.prefect_integration.stored_block import BLOCKS_PAGE, load_block
 from lightmeter.redaction import has_credentials
 from lightmeter.tables.dataset import Dataset
@@ -77,7 +78,7 @@ class TableStorageBlock(Block):
     def uri(self) -> SecretStr:
         """Return the location with its keys and options, as Arrow and `lightmeter rebuild --to` read it."""
         if not is_uri(self.location):
-            return SecretStr(str(Path(self.location).absolute()))
+            return SecretStr(str(local_path(self.location)))
         parts, options = urlsplit(self.location), {}
         if self.region:
             options["region"] = self.region

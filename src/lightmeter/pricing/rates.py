@@ -22,10 +22,16 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from lightmeter.errors import SettingsError
+from lightmeter.paths import local_path
+from lightmeter.settings import refuse_duplicates
+from lightmeter.suggestions import did_you_mean
 from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES
 
 MILLICREDITS: Final = 1000
 """Millicredits in one credit."""
+
+_FILE_KEYS: Final = ("as_of", "unit", "source", "prompt_block_chars", "backends")
+_BACKEND_KEYS: Final = ("default", "local", "prices")
 
 PROMPT_BLOCK_CHARS: Final = 2500
 """Number of characters of a custom prompt that the price of a description includes.
@@ -181,7 +187,7 @@ def read_own_prices(given: object) -> OwnPrices | None:
     if given is None or isinstance(given, OwnPrices):
         return given
     if isinstance(given, str | PathLike):
-        return OwnPrices({}, path=DEMO, demo=True) if str(given) == DEMO else load_prices(Path(given))
+        return OwnPrices({}, path=DEMO, demo=True) if str(given) == DEMO else load_prices(local_path(given))
     if isinstance(given, Mapping) and "rates" in given:  # as a plan stores them
         return OwnPrices(**{**given, "defaults": tuple(given.get("defaults", ()))})
     return _prices_in(given, "prices")
@@ -197,7 +203,7 @@ def load_prices(path: Path) -> OwnPrices:
         content = path.read_bytes()
     except OSError as error:
         raise SettingsError(f"The price file {path} cannot be read: {error.strerror or error}.") from error
-    return replace(parse_prices(content, name=str(path)), path=str(path.absolute()))
+    return replace(parse_prices(content, name=str(path)), path=str(path))
 
 
 def parse_prices(content: bytes, *, name: str) -> OwnPrices:
@@ -222,18 +228,20 @@ def _parsed(content: bytes, name: str) -> Any:
     try:
         if name.lower().endswith(".toml"):
             return tomllib.loads(content.decode(), parse_float=Decimal)
-        return json.loads(content, parse_float=Decimal)
+        return json.loads(content, parse_float=Decimal, object_pairs_hook=refuse_duplicates)
     except ValueError as error:
         raise SettingsError(f"{name} is not a price table: {error}.") from error
 
 
 def _prices_in(data: object, name: str) -> OwnPrices:
+    _refuse_typing_errors(_mapping_at({"": data}, "", name), _FILE_KEYS, name)
     backends = _mapping_at(_mapping_at({"": data}, "", name), "backends", name)
     to_milli = _unit(data, name)
     rates: dict[str, dict[str, int]] = {}
     defaults = []
     for backend in backends:
         entry = _mapping_at(backends, backend, name, "backends")
+        _refuse_typing_errors(entry, _BACKEND_KEYS, f"{name}: backends.{backend}")
         prices = _mapping_at(entry, "prices", name, f"backends.{backend}")
         for feature in prices:
             if feature not in (*FEATURES, *EXTRA_FEATURES):
@@ -242,6 +250,8 @@ def _prices_in(data: object, name: str) -> OwnPrices:
                     hint=f"Features: {', '.join((*FEATURES, *EXTRA_FEATURES))}.",
                 )
         key = backend.strip().lower()  # the form that requests use
+        if key in rates:
+            raise SettingsError(f"{name}: backends.{backend}: this back end is given twice.")
         rates[key] = {
             feature: _millicredits(price, to_milli, f"{name}: price of {backend} {feature}")
             for feature, price in prices.items()
@@ -252,6 +262,13 @@ def _prices_in(data: object, name: str) -> OwnPrices:
     if block is not None and not (_is_count(block) and block):
         raise SettingsError(f"{name}: prompt_block_chars: {block} is not a whole number above 0.")
     return OwnPrices(rates, tuple(defaults), block)
+
+
+def _refuse_typing_errors(table: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+    """Raise SettingsError if an unknown key of a price file is so like a known one that the user must have meant it."""
+    for key in table:
+        if key not in known and (near := did_you_mean(str(key), known)):
+            raise SettingsError(f"{where}: {key!r} is none of its keys.", hint=near)
 
 
 def _mapping_at(table: object, key: str, name: str, place: str = "") -> Mapping[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
@@ -26,6 +25,7 @@ from lightmeter.manifest.readers import ManifestSource, digest_of
 from lightmeter.money.key_budget import KeyBudget, open_key_budget
 from lightmeter.money.stale_journal import JournalCheck, track_watermark
 from lightmeter.options import RESUME_OPTIONS, Options, TableFormat
+from lightmeter.paths import URI
 from lightmeter.planning.checks.check_cache import remove_check_cache
 from lightmeter.planning.plan import Plan
 from lightmeter.prechecks.robots_rules import RobotsMode
@@ -34,8 +34,6 @@ from lightmeter.run_session.next_run import has_requests_to_move, start_next_run
 from lightmeter.run_session.spend_alerts import watch_spend
 from lightmeter.settings import Settings, read_settings
 from lightmeter.tables.remote.table_formats import check_table_format
-
-_URI: Final = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 
 _ANCHOR_KEY: Final = "clock_anchor"
 """Name under which the journal stores the times of the machine's clocks at the start of the last session."""
@@ -95,7 +93,7 @@ def prepare_folder(out: Path, table_format: TableFormat = "parquet") -> None:
             package that writes the format is not installed.
         UsageError: that package cannot write to a folder of this name.
     """
-    if _URI.match(str(out)):  # `Path` has made one slash of two
+    if URI.match(str(out)):
         raise SettingsError(
             f"The output folder is a URI: {out}. A run needs a folder of this machine.",
             hint="Copy the tables afterwards: lightmeter rebuild DIR --to URI",

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 from lightmeter.errors import UsageError
 from lightmeter.manifest.readers import ManifestReader, ManifestSource, location_of
 from lightmeter.options import Options, ScaleOutOptions, validated
+from lightmeter.paths import local_path_or_uri
 from lightmeter.planning.checks.check_cache import MAX_AGE_S, check_cache_path, open_check_cache
 from lightmeter.planning.checks.checked_rows import checker_arguments
 from lightmeter.planning.progress import Progress
@@ -41,6 +42,8 @@ def split_scale_out(arguments: Mapping[str, Any]) -> tuple[ScaleOutOptions, dict
         SettingsError: a shard would have no rows.
     """
     given = {name: arguments[name] for name in ScaleOutOptions.model_fields if name in arguments}
+    if given.get("shard_dir") is not None:
+        given["shard_dir"] = local_path_or_uri(given["shard_dir"])
     return validated(ScaleOutOptions, given), {name: value for name, value in arguments.items() if name not in given}
 
 
@@ -175,7 +178,7 @@ def shard_base(settings: Settings, scale_out: ScaleOutOptions) -> ShardFolder:
     deleted.
     """
     if scale_out.shard_dir is not None:
-        return ShardFolder(str(scale_out.shard_dir))
+        return ShardFolder(scale_out.shard_dir)
     base = settings.cache_dir / "shards"
     for old in base.glob("*"):
         if time.time() - old.stat().st_mtime > MAX_AGE_S:

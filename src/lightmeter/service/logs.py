@@ -17,6 +17,7 @@ from typing import Final, Literal
 
 from lightmeter import __version__
 from lightmeter.redaction import mask_credentials
+from lightmeter.terminal import printable
 
 LogFormat = Literal["text", "json"]
 
@@ -72,10 +73,11 @@ class _TextFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's own name)
         current = request_id.get()
-        return super().formatMessage(record) + (f" request={current}" if current else "")
+        line = super().formatMessage(record).replace("\n", "\\n")  # what a client sent must not look like a line
+        return line + (f" request={current}" if current else "")
 
     def format(self, record: logging.LogRecord) -> str:
-        return mask_credentials(super().format(record))
+        return printable(mask_credentials(super().format(record)))
 
 
 class _JsonFormatter(logging.Formatter):

@@ -103,7 +103,7 @@ def findings_of_lightmeter(folder, target):
 def test_findings_agree_with_cleanvision(folder, tmp_path, monkeypatch):
     """For every issue the two agree on most pictures."""
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     pictures = {path.name for path in folder.iterdir()}
     theirs, ours = findings_of_cleanvision(folder), findings_of_lightmeter(folder, tmp_path)
     show(f"\n{len(pictures)} pictures\nissue             both  CleanVision only  lightmeter only  agreement")
@@ -124,7 +124,7 @@ def test_findings_agree_with_cleanvision(folder, tmp_path, monkeypatch):
 def test_unusual_sizes_agree_with_cleanvision(tmp_path, monkeypatch):
     """In a folder of similar sizes with some that are not, the two report the same pictures."""
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     folder, random = tmp_path / "pictures", np.random.default_rng(6)
     folder.mkdir()
     sides = np.clip(np.concatenate([random.normal(100, 12, (150, 2)), random.uniform(5, 260, (50, 2))]), 5, None)

@@ -27,8 +27,8 @@ MAX_SIDE = 1024
 
 
 def folder() -> Path:
-    """Where `fetch.py` puts the packages: `LIGHTMETER_QUALITY_DIR`, else a folder in the user's cache."""
-    return Path(os.environ.get("LIGHTMETER_QUALITY_DIR") or read_settings().cache_dir / "quality")
+    """Where `fetch.py` puts the packages: `LIGHTMETER_BENCH_PICTURES`, else a folder in the user's cache."""
+    return Path(os.environ.get("LIGHTMETER_BENCH_PICTURES") or read_settings().cache_dir / "quality")
 
 
 def package_folder(package: str) -> Path:

@@ -2,8 +2,8 @@
 
     make bench BENCH=tests/bench/quality
 
-Pictures lie in the folder `LIGHTMETER_QUALITY_DIR` (none: `quality` in the user's cache), one folder for each package
-of `labels/texts.LICENSE.txt`, unpacked; they are not kept here. What stands in them was written down by eye before
+Pictures lie in the folder `LIGHTMETER_BENCH_PICTURES` (none: `quality` in the user's cache), one folder for each
+package of `labels/texts.LICENSE.txt`, unpacked; they are not kept here. What stands in them was written down before
 anything was measured, in `labels/texts.csv`: words that a person can read without guessing, and brands among them.
 Pages are drawn here as well, so that something is measured where no package is.
 
@@ -54,7 +54,7 @@ PROSE = """
 
 
 def folder():
-    return Path(os.environ.get("LIGHTMETER_QUALITY_DIR") or read_settings().cache_dir / "quality")
+    return Path(os.environ.get("LIGHTMETER_BENCH_PICTURES") or read_settings().cache_dir / "quality")
 
 
 def labelled(name):

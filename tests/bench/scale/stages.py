@@ -44,7 +44,7 @@ async def export(_base_url: str, folder: Path) -> None:
 def main(stage: str, base_url: str, folder: Path) -> None:
     """Run a stage and print its seconds, processor time, peak memory, and the bytes in the output folder."""
     os.environ.update(LIGHTMETER_API_KEY="key", LIGHTMETER_STATE_DIR=str(folder / "state"))
-    os.environ.update(LIGHTMETER_CACHE_DIR=str(folder / "cache"), LIGHTMETER_SETTINGS=str(folder / "none.toml"))
+    os.environ.update(LIGHTMETER_CACHE_DIR=str(folder / "cache"), LIGHTMETER_SETTINGS="/dev/null")
     started, cpu_s = time.perf_counter(), time.process_time()
     asyncio.run({"plan": plan, "run": run, "export": export}[stage](base_url, folder))
     measured = {"seconds": time.perf_counter() - started, "cpu_s": time.process_time() - cpu_s}

@@ -119,7 +119,7 @@ def tables(out: Path, *names: str) -> dict[str, list[str]]:
 
 @pytest.fixture
 def own_folders(monkeypatch, tmp_path):
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path / "cache"))
 
 

@@ -193,7 +193,7 @@ def test_a_folder_without_logos_is_refused(tmp_path, missing):
 
 def test_the_folder_is_a_setting(monkeypatch, tmp_path):
     """The back end is available if LIGHTMETER_LOGOS_DIR is set."""
-    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     monkeypatch.delenv("LIGHTMETER_LOGOS_DIR", raising=False)
     assert read_settings().logos_dir is None
     monkeypatch.setenv("LIGHTMETER_LOGOS_DIR", str(tmp_path))

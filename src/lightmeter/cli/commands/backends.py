@@ -8,7 +8,6 @@ from typing import Final
 
 import click
 from rich.table import Table
-from rich.text import Text
 
 from lightmeter.cli.options import base_url_option, json_option
 from lightmeter.cli.print_results import make_console, print_json
@@ -82,7 +81,7 @@ def _print_offers(offers: Sequence[BackendOffer]) -> None:
     for title in ("back end", "features (credits)", "model", "licence", "available"):
         table.add_column(title, overflow="fold")
     for offer in offers:
-        table.add_row(*map(Text, _table_row(offer)))  # Text shows square brackets literally
+        table.add_row(*_table_row(offer))
     make_console().print(table)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from lightmeter.api.check import CheckReport, stream_check_report
-from lightmeter.cli.options import check_options, executor_options, explicit_options, json_option
+from lightmeter.cli.options import LOCAL_PATH, check_options, executor_options, explicit_options, json_option
 from lightmeter.cli.print_results import print_json, show_check
 from lightmeter.cli.progress import run_with_progress
 from lightmeter.errors import SettingsError
@@ -20,7 +20,7 @@ from lightmeter.scale_out.check_manifest import split_scale_out
 
 @click.command("check")
 @click.argument("manifest")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder for the tables and the report page.")
+@click.option("--out", type=LOCAL_PATH, help="Folder for the tables and the report page.")
 @check_options
 @executor_options
 @json_option

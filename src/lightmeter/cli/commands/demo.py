@@ -20,7 +20,7 @@ import click
 
 from lightmeter.api.run_result import Run
 from lightmeter.cli.commands.run import report_outcome
-from lightmeter.cli.options import json_option
+from lightmeter.cli.options import LOCAL_PATH, json_option
 from lightmeter.errors import SettingsError
 from lightmeter.extras import import_extra
 from lightmeter.html_report.page import FILE_NAME, report
@@ -128,7 +128,7 @@ def _load_flow() -> Any:
 
 
 @click.command("demo")
-@click.option("--out", type=click.Path(path_type=Path), default=Path("out/demo"), help="Output folder (out/demo).")
+@click.option("--out", type=LOCAL_PATH, default="out/demo", help="Output folder (out/demo).")
 @json_option
 def demo_command(out: Path, as_json: bool) -> int:
     """Analyze the sample photographs and videos with the embedded service, through the Prefect flow.

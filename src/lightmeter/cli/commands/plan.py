@@ -9,6 +9,7 @@ import click
 
 from lightmeter.api.runs import stream_screened_plan
 from lightmeter.cli.options import (
+    LOCAL_PATH,
     executor_options,
     explicit_options,
     json_option,
@@ -33,7 +34,7 @@ _TABLE_FORMATS: Final = ("parquet", "delta", "iceberg")
 @run_options
 @click.option(
     "--save",
-    type=click.Path(path_type=Path),
+    type=LOCAL_PATH,
     help="Write the plan to this file, for run --plan.",
 )
 @executor_options
@@ -91,7 +92,7 @@ def plan_command(
     printed = "json" if as_json else printed
     check = PriceCheck.from_options(options)
     if save is not None:
-        prepare_folder(save.absolute().parent)
+        prepare_folder(save.parent)
         if save.is_dir():
             raise UsageError(
                 f"{save} is a folder, so the plan cannot be saved there.", hint="Name a file: --save plan.json"

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from lightmeter.api.run_result import must_have_tables
-from lightmeter.cli.options import executor_option
+from lightmeter.cli.options import LOCAL_PATH, LOCAL_PATH_OR_URI, executor_option
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.export.export_tables import export_tables
 from lightmeter.options import TABLE_FORMATS, Executor, TableFormat
@@ -20,9 +20,13 @@ from lightmeter.tables.remote.write import publish
 
 
 @click.command("rebuild")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=LOCAL_PATH)
 @click.option(
-    "--to", "target", metavar="URI", help="Also write the tables to a folder's URI: s3://, gs://, az:// or hf://."
+    "--to",
+    "target",
+    metavar="URI",
+    type=LOCAL_PATH_OR_URI,
+    help="Also write the tables to a folder's URI: s3://, gs://, az:// or hf://.",
 )
 @click.option(
     "--format",
@@ -63,7 +67,6 @@ def _export(folder: Path, executor: Executor) -> dict[str, int]:
 
     `executor` is where the tables are written: `local` (this process), or the kind of a cluster.
     """
-    folder = folder.absolute()
     if executor == "local":
         return export_tables(folder, rewrite_all=True, processes=process_cpu_count())
     with open_executor(executor) as cluster:
@@ -71,7 +74,7 @@ def _export(folder: Path, executor: Executor) -> dict[str, int]:
 
 
 @click.command("compact")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=LOCAL_PATH)
 def compact_command(folder: Path) -> int:
     """Merge the files of each table in DIR into one file per table. Changes no row, sends nothing, costs nothing.
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
+from lightmeter.cli.options import LOCAL_PATH
 from lightmeter.html_report.page import report
 
 
 @click.command("report")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=LOCAL_PATH)
 @click.option("--by", metavar="COLUMN", help="Manifest column that groups palettes and costs (kind).")
 @click.option("--fetch-thumbnails", is_flag=True, help="Download pictures that are not on this machine.")
 @click.option("--thumbnails", type=click.IntRange(0, 200), default=24, help="Maximum number of pictures to show (24).")

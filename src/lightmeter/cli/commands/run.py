@@ -17,6 +17,7 @@ from lightmeter.api.run_steps import StartArguments
 from lightmeter.api.runs import stream_resume, stream_run, stream_screened_plan
 from lightmeter.api.streaming_run import check_streamable, stream_manifest
 from lightmeter.cli.options import (
+    LOCAL_PATH,
     accept_journal_option,
     explicit_options,
     json_option,
@@ -55,8 +56,8 @@ _NEXT: Final = (
 
 @click.command("run")
 @click.argument("manifest", required=False)
-@click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="Follow this plan file exactly.")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="The output folder.")
+@click.option("--plan", "plan_file", type=LOCAL_PATH, help="Follow this plan file exactly.")
+@click.option("--out", required=True, type=LOCAL_PATH, help="The output folder.")
 @run_options
 @click.option("--stream", is_flag=True, help="Spend while the manifest is being read. Needs --budget.")
 @click.option("--yes", is_flag=True, help="Do not ask before spending.")
@@ -81,7 +82,8 @@ def run_command(
     does not ask, and needs --yes or --budget. The balance and the back ends of the service are requested before any row
     is checked. If --out already holds this run, the run continues where it stopped, and the command only asks if the
     budget is raised. If --out holds a run of another version of the manifest, only new and changed rows are paid for.
-    Ctrl-C loses nothing: continue with `lightmeter resume DIR`.
+    Ctrl-C, SIGTERM, a closed terminal (SIGHUP) and a scheduler's SIGUSR1, SIGUSR2 or SIGXCPU lose nothing:
+    continue with `lightmeter resume DIR`.
 
     With --screen, a local back end analyzes all rows first, into --out/screen, for free. Only rows that match
     --screen-rule are paid for. The other rows get the status `skipped`, with the reason `screened`.
@@ -319,7 +321,7 @@ def report_outcome(run: Run, *, as_json: bool) -> int:
 
 
 @click.command("resume")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=LOCAL_PATH)
 @resume_options
 @click.option(
     "--pay-again",

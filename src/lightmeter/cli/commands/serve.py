@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -26,6 +25,7 @@ from lightmeter.service.faults.config import FAULT_KINDS, NO_FAULTS, Faults
 from lightmeter.service.http.connections import ConnectionLimits
 from lightmeter.service.http.parameters import MAX_ASSETS
 from lightmeter.service.http.public_url import Network, PublicUrl
+from lightmeter.stop_signals import on_stop_signals
 from lightmeter.wire.constants import MAX_CREDITS
 
 log = logging.getLogger("lightmeter.service")
@@ -299,17 +299,18 @@ def worker_command(metrics_host: str, metrics_port: int | None, **options: Any) 
 
 
 async def _serve(config: ServiceConfig, host: str, port: int) -> None:
-    stop = _stop_on_signals()
-    if config.faults:
-        click.echo(f"*** FAULTS ARE ON: this service misbehaves on purpose: {config.faults.text} ***", err=True)
-    for warning in _start_warnings(config, host):
-        log.warning("%s", warning)
-    service = await start_service(config, host, port)
-    click.echo(f"listening on {service.base_url}")
-    try:
-        await stop.wait()
-    finally:
-        await service.close()
+    stop = asyncio.Event()
+    with on_stop_signals(stop.set):
+        if config.faults:
+            click.echo(f"*** FAULTS ARE ON: this service misbehaves on purpose: {config.faults.text} ***", err=True)
+        for warning in _start_warnings(config, host):
+            log.warning("%s", warning)
+        service = await start_service(config, host, port)
+        click.echo(f"listening on {service.base_url}")
+        try:
+            await stop.wait()
+        finally:
+            await service.close()
 
 
 def _start_warnings(config: ServiceConfig, host: str) -> Iterator[str]:
@@ -329,16 +330,8 @@ def _start_warnings(config: ServiceConfig, host: str) -> Iterator[str]:
 
 
 async def _work(config: ServiceConfig, metrics_host: str, metrics_port: int | None) -> None:
-    stop = _stop_on_signals()
-    async with await start_worker(config, metrics_host=metrics_host, metrics_port=metrics_port):
-        click.echo("working")
-        await stop.wait()
-
-
-def _stop_on_signals() -> asyncio.Event:
-    """Return an event that is set when SIGTERM or Ctrl-C arrives."""
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for name in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(name, stop.set)
-    return stop
+    with on_stop_signals(stop.set):
+        async with await start_worker(config, metrics_host=metrics_host, metrics_port=metrics_port):
+            click.echo("working")
+            await stop.wait()

@@ -8,16 +8,17 @@ from typing import Final
 import click
 
 from lightmeter.api.run_result import Tables, must_have_tables
-from lightmeter.cli.options import json_option
+from lightmeter.cli.options import LOCAL_PATH_OR_URI, json_option
 from lightmeter.cli.print_results import make_console, print_json
 from lightmeter.cli.table_format import as_csv, as_json, as_markdown, format_table
 from lightmeter.tables.query import duckdb_query
+from lightmeter.terminal import write_data
 
 _FORMATTERS: Final = {"csv": as_csv, "json": as_json, "markdown": as_markdown}
 
 
 @click.command("sql")
-@click.argument("where", metavar="DIR")
+@click.argument("where", metavar="DIR", type=LOCAL_PATH_OR_URI)
 @click.argument("query")
 @click.option(
     "--output",
@@ -49,7 +50,7 @@ def sql_command(where: str, query: str, output_format: str | None) -> int:
     output_format = output_format or ("table" if sys.stdout.isatty() else "csv")
     if output_format in _FORMATTERS:
         for text in _FORMATTERS[output_format](answer):
-            sys.stdout.write(text)
+            write_data(text)
         return 0
     lines, note = format_table(answer, make_console().width)
     click.echo("\n".join(lines))
@@ -58,7 +59,7 @@ def sql_command(where: str, query: str, output_format: str | None) -> int:
 
 
 @click.command("similar")
-@click.argument("where", metavar="DIR")
+@click.argument("where", metavar="DIR", type=LOCAL_PATH_OR_URI)
 @click.argument("item")
 @click.option(
     "--most", metavar="N", type=click.IntRange(1), default=10, show_default=True, help="Maximum number of rows."

@@ -7,13 +7,14 @@ from pathlib import Path
 import click
 
 from lightmeter.api.run_result import Run
-from lightmeter.cli.options import json_option
+from lightmeter.cli.options import LOCAL_PATH, json_option
 from lightmeter.cli.print_results import print_json, show_summary
 from lightmeter.money.statement import read_statement, requests_frame
+from lightmeter.terminal import write_data
 
 
 @click.command("status")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=LOCAL_PATH)
 @json_option
 def status_command(folder: Path, as_json: bool) -> int:
     """Count the rows of the run in DIR by status, with reasons. The run may still be in progress.
@@ -29,7 +30,7 @@ def status_command(folder: Path, as_json: bool) -> int:
 
 
 @click.command("statement")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=LOCAL_PATH)
 @click.option("--table", "as_table", is_flag=True, help="Print a row per request instead, as CSV.")
 @json_option
 def statement_command(folder: Path, as_table: bool, as_json: bool) -> int:
@@ -44,7 +45,7 @@ def statement_command(folder: Path, as_table: bool, as_json: bool) -> int:
       lightmeter statement out/ --table > requests.csv
     """
     if as_table:
-        click.echo(requests_frame(folder).to_csv(index=False), nl=False)
+        write_data(requests_frame(folder).to_csv(index=False))
         return 0
     statement = read_statement(folder)
     for line in statement.lines():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 import webbrowser
 from collections.abc import Iterator
@@ -15,9 +14,11 @@ from tempfile import TemporaryDirectory
 
 import click
 
+from lightmeter.cli.options import LOCAL_PATH
 from lightmeter.errors import UsageError
 from lightmeter.journal.header import read_run_header
 from lightmeter.settings import read_settings
+from lightmeter.stop_signals import on_stop_signals
 from lightmeter.ui.live.run_snapshot import REPORT_NAME
 from lightmeter.ui.web.page_token import page_token
 from lightmeter.ui.web.run_views import run_views
@@ -25,7 +26,7 @@ from lightmeter.ui.web.web_server import WebServer, listen
 
 
 @click.command("ui")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=LOCAL_PATH)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -66,18 +67,17 @@ async def _serve(server: WebServer, port: int, *, open_page: bool) -> None:
 
     If `open_page` is true, open its page in a browser.
     """
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    for name in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(name, stop.set)
+    stop = asyncio.Event()
     try:
-        async with listen(server, port) as chosen:
-            click.echo(f"listening on {server.url(chosen)}")
-            if not open_page:
-                await stop.wait()
-                return
-            with _redirect_file(server.url(chosen)) as page:
-                await asyncio.to_thread(webbrowser.open, page)
-                await stop.wait()
+        with on_stop_signals(stop.set):
+            async with listen(server, port) as chosen:
+                click.echo(f"listening on {server.url(chosen)}")
+                if not open_page:
+                    await stop.wait()
+                    return
+                with _redirect_file(server.url(chosen)) as page:
+                    await asyncio.to_thread(webbrowser.open, page)
+                    await stop.wait()
     except OSError as error:
         if port:
             hint = "Choose another one, or leave out --port for a free one."

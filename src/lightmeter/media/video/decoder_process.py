@@ -252,6 +252,9 @@ def _main() -> None:
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     requests = sys.stdin.buffer
+    # The parent ends this process, after requests that are in flight. Schedulers signal all processes of a job.
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(name, signal.SIG_IGN)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:

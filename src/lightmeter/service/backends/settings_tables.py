@@ -12,6 +12,7 @@ from lightmeter.errors import SettingsError
 from lightmeter.pricing.rates import MILLICREDITS
 from lightmeter.service.backends.onnx_models.settings import Credits, OnnxModelKind, OnnxModelSettings
 from lightmeter.service.backends.providers.provider import DEFAULT_ATTEMPTS, DEFAULT_CONCURRENCY, DEFAULT_TIMEOUT_S
+from lightmeter.suggestions import did_you_mean
 from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES
 
 ONNX_KINDS: Final = get_args(OnnxModelKind)
@@ -79,7 +80,10 @@ def read_tables(tables: Mapping[str, Any]) -> dict[str, ProviderTable | OnnxMode
     Raises:
         SettingsError: a table is invalid; the message names the table and the invalid key.
     """
-    return {name.strip().lower(): _read_table(name, value) for name, value in tables.items()}
+    read = {name.strip().lower(): _read_table(name, value) for name, value in tables.items()}
+    if len(read) < len(tables):
+        raise SettingsError("[backends]: two names differ only by upper and lower case or white space.")
+    return read
 
 
 def _read_table(name: str, value: Any) -> ProviderTable | OnnxModelSettings | str:
@@ -108,4 +112,5 @@ def validate_table(model: type[_Table], name: str, table: Mapping[str, Any]) -> 
     except ValidationError as error:
         first = error.errors()[0]
         location = ".".join(["backends", name, *map(str, first["loc"])])
-        raise SettingsError(f"{location}: {first['msg'].removeprefix('Value error, ')}.") from error
+        near = did_you_mean(str(first["loc"][-1]), model.model_fields) if first["type"] == "extra_forbidden" else ""
+        raise SettingsError(f"{location}: {first['msg'].removeprefix('Value error, ')}.", hint=near) from error

@@ -27,12 +27,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias, cast, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from lightmeter.errors import SettingsError
+from lightmeter.paths import local_path
 
 
 class RequestType(StrEnum):
@@ -243,7 +243,7 @@ class Faults:
         """
         try:
             is_inline = source.lstrip().startswith("{")
-            text = source if is_inline else Path(source).read_text(encoding="utf-8")
+            text = source if is_inline else local_path(source).read_text(encoding="utf-8")
             settings = json.loads(text) if is_inline or source.endswith(".json") else tomllib.loads(text)
         except (OSError, ValueError, RecursionError) as error:
             hint = "Give a TOML or JSON file, or inline JSON such as '{\"drop-after\": 0.05}'."

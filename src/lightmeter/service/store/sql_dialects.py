@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from lightmeter.errors import LightmeterError, SettingsError
+from lightmeter.paths import local_path
 
 _POSTGRES_TYPES: Final = (
     ("INTEGER PRIMARY KEY", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
@@ -52,7 +53,7 @@ def is_postgres(database: str) -> bool:
 
 
 def sqlite_path(database: str) -> str:
-    """Return the file path of an SQLite database URL.
+    """Return the absolute file path of an SQLite database URL.
 
     Raises:
         SettingsError: the URL is not `sqlite:///PATH`.
@@ -63,7 +64,7 @@ def sqlite_path(database: str) -> str:
         raise SettingsError(
             f"The database {scheme}://… cannot be used.", hint="Use sqlite:///PATH, or postgresql://USER@HOST/NAME."
         )
-    return path
+    return str(local_path(path))
 
 
 @lru_cache(maxsize=256)

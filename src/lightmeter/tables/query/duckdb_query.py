@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pyarrow as pa
 
 from lightmeter.errors import LightmeterError, TablesError, UsageError
+from lightmeter.paths import local_path
 from lightmeter.tables.arrow.schema import ALL_TABLES, schema
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.parts import corrupt_file_error
@@ -68,7 +69,7 @@ class QuerySession:
     """
 
     def __init__(self, where: Path | str, *, memory_mib: int | None = None) -> None:
-        self._where = where
+        self._where = where if isinstance(where, str) and is_uri(where) else local_path(where)
         self._memory_mib = memory_mib
         self._registered: dict[str, pa.Table] = {}
         with ExitStack() as stack:

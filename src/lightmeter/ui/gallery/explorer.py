@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 import traitlets
 
-from lightmeter.api.run_result import Run, must_have_tables
+from lightmeter.api.run_result import Run, must_have_tables, output_folder
 from lightmeter.errors import LightmeterError, UsageError
 from lightmeter.html_report.model import short_name
 from lightmeter.html_report.thumbnails import ThumbnailSource
@@ -73,7 +73,7 @@ class ExplorerView(ItemViewModel):
             JournalError: The folder holds no run.
         """
         super().__init__()
-        self._run = run if isinstance(run, Run) else Run(Path(run))
+        self._run = run if isinstance(run, Run) else Run(output_folder(run))
         self._gallery = Gallery(self._run.folder)
         self._gallery_lock = RLock()
         self._changes = 0

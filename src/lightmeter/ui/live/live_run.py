@@ -6,6 +6,7 @@ from pathlib import Path
 
 import traitlets
 
+from lightmeter.paths import local_path
 from lightmeter.ui.live.run_monitor import RunMonitor
 from lightmeter.ui.live.run_snapshot import Snapshot
 from lightmeter.ui.view_model import ViewModel
@@ -26,7 +27,7 @@ class LiveRunView(ViewModel):
     def __init__(self, run: RunMonitor | Path | str) -> None:
         """Create the live page of a run. `run` is the run's folder, or a `RunMonitor` that pages can share."""
         super().__init__()
-        monitor = run if isinstance(run, RunMonitor) else RunMonitor(Path(run))
+        monitor = run if isinstance(run, RunMonitor) else RunMonitor(local_path(run))
         self._unsubscribe = monitor.subscribe(self._show)
 
     def _show(self, snapshot: Snapshot) -> None:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from os import PathLike
 from pathlib import Path
 from typing import Self
 
@@ -17,7 +16,8 @@ from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.queries.charges import credit_totals
 from lightmeter.journal.queries.frame_counts import UNSENT, frames_to_send
 from lightmeter.journal.store import open_read_only
-from lightmeter.manifest.readers import ManifestSource, rereadable
+from lightmeter.manifest.byte_sources import Location
+from lightmeter.manifest.readers import ManifestSource, location_of, rereadable
 from lightmeter.options import Options
 from lightmeter.planning.build import load_plan
 from lightmeter.planning.plan import Plan
@@ -43,7 +43,8 @@ class PlanSource:
     def __init__(
         self, manifest: ManifestSource | None = None, plan: Plan | None = None, plan_file: Path | None = None
     ) -> None:
-        self._manifest, self.saved, self._plan_file = manifest, plan, plan_file
+        self._manifest = None if manifest is None else location_of(manifest) or manifest
+        self.saved, self._plan_file = plan, plan_file
 
     @classmethod
     def of(cls, source: ManifestSource | Plan | PlanSource) -> PlanSource:
@@ -70,12 +71,13 @@ class PlanSource:
         Return None if the command line cannot read the manifest (a DataFrame, for example) or an option. If `out` has a
         run that the plan's options cannot continue, the command names another output folder.
         """
-        known = self._manifest if isinstance(self._manifest, str | PathLike) else plan.manifest
-        if known == "-" or not (known is self._manifest or Path(known).exists()):
+        given = location_of(self._manifest)
+        known = given or Location(plan.manifest)
+        if known.is_stdin or (given is None and not (known.path is not None and known.path.exists())):
             return None
         folders = (out, *(out.with_name(f"{out.name}-{number}") for number in range(2, 1000)))
         free = next((folder for folder in folders if _can_run(folder, plan)), out)
-        return run_command_line(str(known), free, plan.options)
+        return run_command_line(known.text if known.is_remote else known.absolute, free, plan.options)
 
     async def plan(
         self,

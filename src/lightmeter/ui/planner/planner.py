@@ -13,7 +13,7 @@ from typing import Any, Final, Self, TypeVar, Unpack
 
 import traitlets
 
-from lightmeter.api.run_result import Run
+from lightmeter.api.run_result import Run, output_folder
 from lightmeter.api.runs import stream_run
 from lightmeter.embedded_service import is_embedded
 from lightmeter.errors import UsageError
@@ -123,7 +123,7 @@ class PlannerView(ViewModel):
         self._initial, self._settings, self._job = initial, read_settings(), BackgroundJob()
         self._prices: PlannedPrices | None = None
         self._limit: SpendLimit | None = None
-        self.out = Path(out)
+        self.out = output_folder(out)
         self.planned: Plan | None = None
         self.result: Run | None = None
         self._use_rates(None)
@@ -141,8 +141,8 @@ class PlannerView(ViewModel):
         Raises:
             JournalError: The folder holds no run.
         """
-        options = read_run_header(Path(folder)).options.model_dump()
-        view = cls(PlanSource.of_run(Path(folder)), out=folder, may_spend=False, **options)
+        options = read_run_header(output_folder(folder)).options.model_dump()
+        view = cls(PlanSource.of_run(output_folder(folder)), out=folder, may_spend=False, **options)
         view.make_plan()
         return view
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import traitlets
 from pydantic import Field
 
-from lightmeter.api.run_result import Run
+from lightmeter.api.run_result import Run, output_folder
 from lightmeter.errors import LightmeterError, UsageError
 from lightmeter.export.review_table import export_reviews
 from lightmeter.html_report.load import thumbnail_sources
@@ -94,7 +94,7 @@ class ReviewView(ItemViewModel):
         super().__init__()
         self._review_lock = RLock()
         self._is_export_due = False  # `close_view` reads it even if there is no run
-        of = run if isinstance(run, Run) else Run(Path(run))
+        of = run if isinstance(run, Run) else Run(output_folder(run))
         self._folder, self._run_id = of.folder, of.header.run_id
         self.may_write = may_write
         self.user = _user_name()

@@ -21,6 +21,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from lightmeter.errors import SettingsError
+from lightmeter.paths import HomePath
 
 OnnxModelKind = Literal["onnx-classifier", "onnx-detector", "onnx-embedding"]
 DetectorFormat = Literal["yolov5", "yolov8", "yolov10", "ssd", "nanodet"]
@@ -85,8 +86,8 @@ class OnnxModelSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
     kind: OnnxModelKind
-    model: Path
-    labels: tuple[str, ...] | Path | None = None
+    model: HomePath
+    labels: tuple[str, ...] | HomePath | None = None
     feature: Literal["tags", "nsfw"] = "tags"
     size: tuple[Side, Side] | None = None
     resize: Literal["crop", "stretch", "letterbox"] | None = None

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from lightmeter.errors import SettingsError
+from lightmeter.paths import local_path
 from lightmeter.service.backends.providers.failures import CallFailed, FailureKind, retry_after_s
 from lightmeter.service.backends.providers.http_client import RestClient, decode_json
 from lightmeter.service.backends.providers.provider import ProviderSettings
@@ -190,7 +191,7 @@ class GoogleVision(VisionAdapter):
         if settings.api_key is not None:
             headers["X-Goog-Api-Key"] = settings.api_key.get_secret_value()
         elif credentials_file:
-            self._account = ServiceAccount(self.name, credentials_file, _SCOPE, settings.timeout_s)
+            self._account = ServiceAccount(self.name, str(local_path(credentials_file)), _SCOPE, settings.timeout_s)
             self.connections.callback(self._account.close)
         else:
             raise SettingsError(
