@@ -76,14 +76,24 @@ class JournalBuilder:
             return journal.submit(hold_and_send(rows, len(rows), 50, 1.0)).result()
 
     def finish(
-        self, key: int, rows: list[int], paid: int | None, remaining: int | None = None, *, reported: bool = True
+        self,
+        key: int,
+        rows: list[int],
+        paid: int | None,
+        remaining: int | None = None,
+        *,
+        reported: bool = True,
+        failed: int = 0,
     ) -> None:
         with Journal(self.folder) as journal:
             if paid is None:
                 journal.submit(mark_uncertain(key, "no answer", 2.0)).result()
                 return
             journal.submit(record_answer(key, ReceivedAnswer(b"{}", 200, 2.0), Event.ANSWER)).result()
-            placed = tuple(RowResult(seq, at, "x") for at, seq in enumerate(rows))
+            placed = tuple(
+                RowResult(seq, None, None, "no asset") if at < failed else RowResult(seq, at, "x")
+                for at, seq in enumerate(rows)
+            )
             outcome = AnswerOutcome(paid, remaining, "q", placed, charge_reported=reported)
             journal.submit(settle(key, outcome, 2.0)).result()
 

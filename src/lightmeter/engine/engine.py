@@ -7,21 +7,19 @@ requests with an unknown outcome were charged, and only then sends new requests.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 from lightmeter.client.polling import PollSchedule
-from lightmeter.client.rate_limit import AdaptiveLimiter
 from lightmeter.clock import STEP_S
 from lightmeter.engine.accounting import Accounting, initial_name_reliability
 from lightmeter.engine.batching import NameReliabilityTracker
 from lightmeter.engine.budget_errors import caps_reached, key_budget_reached, run_budget_reached
 from lightmeter.engine.dispatcher import Dispatcher
 from lightmeter.engine.frame_extraction import FrameExtractor
-from lightmeter.engine.limiter_state import persisted_limiter
+from lightmeter.engine.limiter_state import open_limiter, persisted_limiter
 from lightmeter.engine.poller import Poller
 from lightmeter.engine.reconciler import Reconciler
 from lightmeter.engine.recovery import recover_open_submissions
@@ -74,11 +72,7 @@ class Engine:
         self._noted_step_s = 0.0
         self.session = session
         self.run_state = run_state
-        self.limiter = AdaptiveLimiter(
-            session.header.options.max_concurrency,
-            watch_latency=not session.endpoint.embedded,
-            jitter=random.Random().random,  # noqa: S311 (spreads pauses; no secret)
-        )
+        self.limiter = open_limiter(session.header.options.max_concurrency, session.endpoint)
         self.uploads = UploadFetcher(session.max_per_host, session.robots)
         self._accounting = Accounting(session, run_state, prices)
         self._poller = Poller(session, run_state, self._accounting, PollSchedule())
@@ -341,8 +335,9 @@ def _initial_state(session: Session, started_at_s: float) -> tuple[RunState, Req
         )
         learner = learner_from_journal(db, header, MAX_RECENT_CHARGES)
         has_charge = has_charge_since(db, session.first_at_service)
-    retry_milli = header.retry_per_image_milli
-    return run_state, RequestPrices(learner, trusted=embedded, retry_milli=retry_milli, has_charge=has_charge)
+    retry_milli, capped = header.retry_per_image_milli, session.key_budget is not None or header.options.is_capped
+    cautious = capped and not embedded
+    return run_state, RequestPrices(learner, cautious=cautious, retry_milli=retry_milli, has_charge=has_charge)
 
 
 @asynccontextmanager
@@ -390,8 +385,7 @@ async def open_engine(session: Session, rows: PlaceRange = ALL_ROWS, *, pay_agai
 
 async def _record_end(session: Session, run_state: RunState) -> None:
     """Store the run's total working time and notes in the journal, and the account's balance if it can be read."""
-    seconds = session.header.seconds + session.clock.monotonic() - run_state.started_at_s
-    meta = {"seconds": f"{seconds:.3f}"}
+    meta = {"seconds": f"{session.header.seconds + session.clock.monotonic() - run_state.started_at_s:.3f}"}
     if run_state.notes:
         await session.journal.write(add_notes(run_state.notes))
     change = put_meta(meta)

@@ -84,6 +84,8 @@ CREATE TABLE IF NOT EXISTS paid_before (item_id TEXT PRIMARY KEY, credits REAL N
 """
 
 _PLACES_AND_FRAMES_SINCE_8: Final = f"""
+CREATE INDEX IF NOT EXISTS findings_by_seq ON findings (seq);
+
 DROP INDEX IF EXISTS items_by_status;
 CREATE INDEX items_by_status ON items (status, {SEND_ORDER});
 
@@ -182,7 +184,7 @@ CREATE TABLE submissions (
     attempts INTEGER NOT NULL DEFAULT 0,
     polls INTEGER NOT NULL DEFAULT 0,
     error TEXT,
-    said INTEGER NOT NULL DEFAULT 1    -- 0: no charge reported, the hold counts; 1: reported; 2: and no errors
+    said INTEGER NOT NULL DEFAULT 1    -- charge: 0 not reported, the hold counts; 1 reported; 2 no errors; 3 rounded up
 ) STRICT;
 CREATE INDEX submissions_by_state ON submissions (state);
 
