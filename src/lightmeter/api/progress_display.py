@@ -204,14 +204,15 @@ def _details(progress: Progress) -> str:
         return f"· {progress.rate:.1f} rows/s" if progress.rate else ""
     if progress.phase == "stopping":
         about = "" if progress.eta_s is None else f", about {progress.eta_s:.0f} s"
-        return f"· {counted(progress.in_flight, 'request')}{about} · {progress.paid} credits paid"
+        paid = f" · {progress.paid} credits paid" if progress.paid else ""
+        return f"· {counted(progress.in_flight, 'request')}{about}{paid}"
     parts = [progress.waiting] if progress.waiting is not None else [f"{progress.rate:.1f}/s"] if progress.rate else []
     budget = f" of {progress.budget}" if progress.budget is not None else ""
     if progress.paid or budget:
         parts.append(f"{progress.paid} credits paid{budget}")
     if progress.planning:
         parts.append("reading the manifest")
-    if progress.held:
+    if progress.held and (progress.paid or budget):  # not in a free run
         parts.append(f"{progress.held} held")
     if in_doubt := progress.counts.get("in_doubt"):
         parts.append(f"{in_doubt} in doubt")

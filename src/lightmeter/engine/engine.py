@@ -328,7 +328,7 @@ def _initial_state(session: Session, started_at_s: float) -> tuple[RunState, Req
             paid=paid,
             held=held,
             started_at_s=started_at_s,
-            budget=header.options.budget,
+            budget=None if header.is_free else header.options.budget,  # a free run has nothing to cap
             name_reliability=NameReliabilityTracker(initial_name_reliability(db, embedded=embedded)),
             uploads=UploadSelection(header.options.upload),
             unresolved_requests=count_submissions_in(db, State.UNCERTAIN),
