@@ -90,6 +90,7 @@ class Statement:
             a screen.
         unreported: Number of answered requests whose answers name no charge. If it is above 0, `paid` is an upper
             bound.
+        is_free: Whether the run costs nothing: local models of the embedded service, without own prices.
     """
 
     run_id: str
@@ -113,6 +114,7 @@ class Statement:
     retries: RetryTotals = field(default_factory=RetryTotals)
     screen: ScreenEstimate | None = None
     unreported: int = 0
+    is_free: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the statement as the JSON object that the option `--json` prints.
@@ -162,6 +164,9 @@ class Statement:
 
     def lines(self) -> Iterator[str]:
         """Yield the statement as lines of text for a terminal."""
+        if self.is_free:
+            yield f"price       free (local models), {counted(self.requests, 'request')}"
+            return
         cap = "" if self.budget is None else f", budget {self.budget}"
         yield f"predicted   {self.predicted} before the run{cap}"
         bound = "at most " if self.unreported else ""
@@ -257,6 +262,7 @@ def read_statement(out: Path) -> Statement:
             retries=retry_totals(db),
             screen=read_screen_estimate(out),
             unreported=unreported_charges(db),
+            is_free=header.is_free,
         )
 
 

@@ -73,7 +73,8 @@ def offer_json(plan: Plan, limit: SpendLimit | None, balance: int | None, comman
     """Return what the page offers the user after planning: the price, the spend limit on the button, and the command.
 
     The keys are `credits` (the limit, or None), `continues` (whether the run would be continued, not started), `price`
-    (from `range_json`), `budget` (of the plan's options), `balance` and `command`.
+    (from `range_json`), `budget` (of the plan's options), `free` (whether the run costs nothing), `balance` and
+    `command`.
 
     Args:
         plan: The plan.
@@ -86,6 +87,7 @@ def offer_json(plan: Plan, limit: SpendLimit | None, balance: int | None, comman
         "continues": limit is not None and limit.continues_run,
         "price": range_json(plan.credits, is_estimate=False),
         "budget": plan.options.budget,
+        "free": plan.is_free,
         "balance": balance,
         "command": command,
     }

@@ -273,14 +273,16 @@ function priceElements(price, isValid) {
   if (!isValid) return [h("p", { class: "lm-note" }, "A value in the form is not allowed: correct it to see the price.")];
   if (price.error !== undefined) return [message(price.error.message, "error", price.error.hint)];
   if (!price.planned) {
-    return [h("p", { class: "lm-big" }, `${plural(price.charged, "credit")} an image or frame`),
+    const each = price.charged === 0 ? "free" : `${plural(price.charged, "credit")} an image or frame`;
+    return [h("p", { class: "lm-big" }, each),
       h("p", { class: "lm-note" }, "Plan to learn how many there are.")];
   }
   const { credits, rows, pictures } = price;
+  const isFree = credits.high === 0 && price.charged === 0;
   return [
-    h("p", { class: "lm-big" }, `${rangeText(credits)} ${credits.high === 1 ? "credit" : "credits"} `,
-      trust(credits.label)),
-    h("p", {}, rangeText(credits, dollars), ` for ${rangeText(rows)} `, rows.high === 1 ? "row" : "rows",
+    h("p", { class: "lm-big" }, isFree ? "free " : `${rangeText(credits)} ${credits.high === 1 ? "credit" : "credits"} `,
+      isFree ? null : trust(credits.label)),
+    h("p", {}, isFree ? "Local models" : rangeText(credits, dollars), ` for ${rangeText(rows)} `, rows.high === 1 ? "row" : "rows",
       " to send, ", rangeText(pictures), " ", pictures.high === 1 ? "image or frame" : "images and frames", " ",
       trust(pictures.label)),
     budgetElement(price),
@@ -382,7 +384,8 @@ function columnTable({ values }, connection) {
 /** Return the price to accept as elements; the only button that spends is among them. */
 function offerElements(offer, connection, spend) {
   if (offer.price === undefined) return [];
-  const price = `${rangeText(offer.price)} ${offer.price.high === 1 ? "credit" : "credits"}`;
+  const price = offer.free ? "free (local models)"
+    : `${rangeText(offer.price)} ${offer.price.high === 1 ? "credit" : "credits"}`;
   if (!connection.get("may_spend")) {
     const where = offer.command ? "Run the plan with:" : "Run the plan in a notebook.";
     return [h("p", {}, `Price: ${price}.`), h("p", { class: "lm-note" }, `This page spends nothing. ${where}`),
@@ -394,8 +397,9 @@ function offerElements(offer, connection, spend) {
   const balance = offer.balance === null ? "balance unknown" : `balance ${count(offer.balance)}`;
   const why = offer.budget === null ? "no budget is set, so its upper end is the cap" : `the budget is ${count(offer.budget)}`;
   const more = offer.continues ? " The run continues where it stopped." : "";
-  const text = `Spend up to ${creditsText(offer.credits)}; ${balance}`;
-  return [h("p", {}, `Price: ${price}; ${why}. No more than ${plural(offer.credits, "credit")} will be spent.${more}`),
+  const text = offer.free ? "Run for free" : `Spend up to ${creditsText(offer.credits)}; ${balance}`;
+  const cap = offer.free ? "" : `; ${why}. No more than ${plural(offer.credits, "credit")} will be spent`;
+  return [h("p", {}, `Price: ${price}${cap}.${more}`),
     offer.balance !== null && offer.balance < offer.credits
       ? message("The balance is smaller than that: the run stops when it is used up.") : null,
     h("button", { type: "button", class: "lm-button lm-spend",
