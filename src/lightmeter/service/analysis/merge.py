@@ -80,10 +80,8 @@ def compose_entries(
 
 def select_features(entries: Entries, features: Collection[str]) -> Entries:
     """Return `entries` (tags, colors and so on) without those of features that are not in `features`."""
-    extra = [name for name in (*FEATURES, *EXTRA_FEATURES) if name not in features and getattr(entries, name)]
-    if not extra:
-        return entries
-    return entries.model_copy(update={name: getattr(NO_ENTRIES, name) for name in extra})
+    others = {name: getattr(NO_ENTRIES, name) for name in (*FEATURES, *EXTRA_FEATURES) if name not in features}
+    return entries.model_copy(update=others)
 
 
 def merge_entries(entries_of_backends: Sequence[Entries]) -> Entries:
@@ -138,7 +136,7 @@ def as_json(
 def _entries_as_json(entries: Entries, tag_score: float, requested_features: frozenset[str]) -> dict[str, Any]:
     """Return what was found in an image or video as JSON, without tags that score below `tag_score`.
 
-    The fields `faces`, `texts`, `brands` and `embeddings` are present only if they are requested or `entries` has them.
+    The fields `faces`, `texts`, `brands` and `embeddings` are present if they are requested, even if nothing was found.
     """
     empty: dict[str, Any] = {feature: [] for feature in OPTIONAL_LISTS if feature in requested_features}
     written = {**EMPTY_FIELDS, **empty, **entries.model_dump(exclude_none=True)}
