@@ -86,7 +86,8 @@ class Backend(Protocol):
     other requests. The service, not the back end, drops tags that score below a request's `tag_score`.
 
     A back end that another package installs has an attribute `prices` (credits for each picture, by feature). It may
-    have `model` and `licence` (short texts), which the list of back ends shows.
+    have `model` and `licence` (short texts), which the list of back ends shows, and `follows_prompt` (whether its
+    descriptions follow a request's prompt; true by default).
 
     Coordinates of texts, brands and faces are in pixels of the picture that the back end gets: `x` and `y` of
     `vertices`; `left`, `top`, `width` and `height` of a box. The service converts them to pixels of the original image
