@@ -125,6 +125,30 @@ def needed_backends(options: Options, settings: Settings) -> tuple[BackendOffer,
     return tuple(able[name] for name in names if name in able and features.intersection(able[name].features))
 
 
+def provider_variables(options: Options, settings: Settings) -> set[str]:
+    """Return the environment variables that hold keys, addresses and options of the providers that a run may call.
+
+    Only the embedded service calls providers, such as OpenAI; the set is empty for other services.
+    """
+    from lightmeter.service.backends.catalog import PROVIDER_KINDS  # noqa: PLC0415 (as above)
+    from lightmeter.service.backends.settings_tables import ProviderTable, read_tables  # noqa: PLC0415 (likewise)
+
+    if not is_embedded(options, settings):
+        return set()
+    tables, names = read_tables(settings.backends), set[str | None]()
+    for backend in options.backends or tables:
+        table = tables.get(backend, ProviderTable())
+        if isinstance(table, str):  # an alias
+            backend, table = table, tables.get(table, ProviderTable())  # noqa: PLW2901
+        if not isinstance(table, ProviderTable):
+            continue
+        names |= {table.key_variable, table.secret_variable}
+        if (provider := PROVIDER_KINDS.get(table.kind or backend)) is not None:
+            names |= {provider.key_variable, provider.secret_variable, provider.base_url_variable}
+            names |= {*provider.option_variables.values()}
+    return {name for name in names if name is not None}
+
+
 @asynccontextmanager
 async def open_endpoint(options: Options, settings: Settings, out: Path) -> AsyncIterator[Endpoint]:
     """Yield URL and key of the service that the options or settings name; if none is named, start one for the block.

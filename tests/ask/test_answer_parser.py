@@ -110,6 +110,32 @@ def test_half_a_surrogate_pair_fits_a_column():
     assert (values["what"], error) == ("?", None)
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        f"<think>Perhaps {good(count=7)}?</think>\n",
+        f"Perhaps {good(count=7)}?</think>",
+        '<think>{"what": it</think>```json\n',
+        f"[THINK]{good(count=7)}[/THINK]",
+        f"<|channel|>analysis<|message|>{good(count=7)}<|end|><|channel|>final<|message|>",
+    ],
+    ids=str,
+)
+def test_an_object_in_the_thinking_is_no_answer(before):
+    """A model's thinking may hold objects, valid or not; the answer is the one after it."""
+    assert parse_answer_text(ASK, before + good()).values["count"] == 2
+
+
+def test_thinking_without_an_end_has_no_answer():
+    """An object in thinking that the limit of tokens cut is no answer."""
+    assert parse_answer_text(ASK, f"<think>Perhaps {good()}, but").error == "The answer holds no JSON object."
+
+
+def test_marks_of_thinking_may_stand_in_a_value():
+    """A picture may show the mark `<think>`; an answer that quotes it stays whole."""
+    assert parse_answer_text(ASK, good(what="a page with <think> on it")).values["what"] == "a page with <think> on it"
+
+
 def test_of_several_objects_the_first_valid_one_is_the_answer():
     """Invalid objects before the first valid one are skipped."""
     values, error = parse_answer_text(ASK, f'{{"thought": 1}} so: {good()} or {good(what="another")}')

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +33,7 @@ from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.tables import TABLES, Dataset
 from tests.engine.hostile import Hostile, listening
 
+ROOT = str(Path(__file__).resolve().parents[2])
 ROWS = 24
 ANSWERS_EACH = 5
 
@@ -166,6 +168,7 @@ async def test_a_killed_process_of_a_rebuild_is_told_and_leaves_the_tables(
     before = {path: path.read_bytes() for path in (out / "tables").rglob("*.parquet")}
     with monkeypatch.context() as patch:
         patch.setattr(module, "export_shard", killed)
+        patch.setenv("PYTHONPATH", ROOT)  # the process imports this module
         with pytest.raises(TablesError, match="died") as caught:
             export_tables(out, rewrite_all=True, processes=2)
     assert f"lightmeter rebuild {out}" in caught.value.hint

@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 from procrastinate.schema import SchemaManager
 
-from lightmeter.service.store.postgres import BASELINE_QUEUE_MIGRATION, CLOCK, with_search_path
+from lightmeter.service.store.postgres import BASELINE_QUEUE_MIGRATION, CLOCK, SELECT_SCHEMA, connection_string
 from lightmeter.service.store.schema import SCHEMA, VERSION
 from lightmeter.service.store.sql_dialects import to_postgres_tables
 
@@ -20,8 +20,9 @@ def queue_schema_scripts(last=BASELINE_QUEUE_MIGRATION) -> list[str]:
 
 def create_old_database(database, scripts=None) -> None:
     """Create the tables of a service with the job queue of the oldest procrastinate, without a record of migrations."""
-    with psycopg.connect(with_search_path(database), autocommit=True) as db:
+    with psycopg.connect(connection_string(database), autocommit=True) as db:
         db.execute("CREATE SCHEMA lightmeter")
+        db.execute("SET search_path TO lightmeter")
         db.execute("CREATE TABLE version (version BIGINT NOT NULL, swept_at DOUBLE PRECISION NOT NULL)")
         db.execute("INSERT INTO version VALUES (%s, 0)", (VERSION,))
         db.execute(to_postgres_tables(SCHEMA) + CLOCK)
@@ -31,7 +32,8 @@ def create_old_database(database, scripts=None) -> None:
 
 def describe_queue(database) -> list[tuple]:
     """Return the tables' columns, functions, triggers, indices and enum values of the job queue."""
-    with psycopg.connect(with_search_path(database)) as db:
+    with psycopg.connect(connection_string(database)) as db:
+        db.execute(SELECT_SCHEMA)
         return db.execute("""
             SELECT 'column', table_name::text, column_name::text, data_type::text FROM information_schema.columns
                 WHERE table_schema = 'lightmeter' AND table_name LIKE 'procrastinate%'

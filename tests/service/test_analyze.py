@@ -244,6 +244,30 @@ async def test_only_what_was_asked_for_is_answered(calling, full_service, site):
     assert asset["nsfw"]
 
 
+@pytest.mark.parametrize(
+    ("feature", "present"),
+    [
+        (["descriptions", "tags"], set()),
+        (["descriptions", "tags", "texts"], {"texts"}),
+        ("faces", {"faces"}),
+        ([], {"faces", "texts", "brands"}),
+    ],
+    ids=["none", "texts", "faces", "default"],
+)
+async def test_optional_fields_are_there_when_they_are_asked_for(calling, full_service, site, feature, present):
+    """An asset has `faces`, `texts` and `brands` exactly if they are requested, whatever is found in it."""
+    caller = await calling(full_service)
+    urls = [site.url(f"media/{name}") for name in ("astronaut.jpg", "coffee.jpg", "bunny.mp4")]
+    for _ in range(2):  # the second answer comes from the cache
+        body = await caller.finished(await caller.ask(url=urls, feature=feature, tag_score=0, max_frames=2))
+        assets = body["all"]["assets"]
+        assert [asset["name"] for asset in assets] == urls
+        for part in (*assets, *assets[-1]["frames"]):
+            assert {"faces", "texts", "brands", "embeddings"} & {*part} == present
+            assert {"tags", "colors", "nsfw", "descriptions"} <= {*part}
+            assert bool(part["descriptions"]) == (feature != "faces")
+
+
 async def test_many_callers_at_once_get_their_own_answers(caller, site):
     """Each of 32 concurrent requests gets the answer for its own asset."""
     urls = [site.url(f"picture/{seed}.png") for seed in range(32)]

@@ -101,6 +101,7 @@ async def test_back_ends_are_reported_with_prices_and_reasons(caller):
         "model": "k-means in Oklab, medoids",
         "licence": "Apache-2.0",
         "alias_of": None,
+        "follows_prompt": None,
     }
     assert {offer["name"] for offer in others} >= set(default_rates().rates) - {"palette"}
     assert all(not offer["available"] and not offer["default"] and offer["reason"] for offer in others)
@@ -111,6 +112,11 @@ async def test_back_ends_are_reported_with_prices_and_reasons(caller):
     )
     assert "CLARIFAI_PAT" in offers_by_name["clarifai"]["reason"]
     assert "--backends" in offers_by_name["imagenet"]["reason"]
+    assert [offers_by_name[name]["follows_prompt"] for name in ("gemini", "template", "clarifai")] == [
+        True,
+        False,
+        None,
+    ]
 
 
 async def test_what_is_reported_as_available_is_what_answers(calling, full_service, encoded):

@@ -75,7 +75,10 @@ def asking():
             found = await inference.infer(
                 backend.name, [numbered(number) for number in numbers], question, Caller(account, caller)
             )
-            return [each.descriptions[0].description.split()[-1] for each in found]
+            return [
+                str(each) if isinstance(each, BackendError) else each.descriptions[0].description.split()[-1]
+                for each in found
+            ]
 
         ask.inference = inference
         return ask
@@ -167,7 +170,7 @@ async def test_a_single_picture_does_not_wait_for_a_thousand(asking):
 
 
 async def test_a_picture_that_fails_a_call_fails_no_other(asking):
-    """A picture that fails a call fails its own request only."""
+    """A picture that fails a call fails no other, neither of its own request nor of another."""
     reader = Reader(BackendTraits(pictures_a_call=8), bad={13})
     reader.gate = threading.Semaphore(0)
     ask = asking(reader)
@@ -177,8 +180,7 @@ async def test_a_picture_that_fails_a_call_fails_no_other(asking):
     await asyncio.sleep(0)
     reader.gate.release(99)
     assert await good == ["1", "2"]
-    with pytest.raises(BackendError, match=r"failed \(ValueError\)"):
-        await bad
+    assert await bad == ["failed (ValueError)", "14"]
     assert await first == ["0"]
 
 
@@ -258,8 +260,7 @@ async def test_the_steps_of_one_picture_come_before_the_next_picture(asking):
 async def test_an_error_in_a_step_is_the_error_of_its_picture(asking):
     """A picture whose step fails has an error; others have their results."""
     ask = asking(SlowReader(bad=[5]))
-    with pytest.raises(BackendError, match="ValueError"):
-        await ask([5])
+    assert await ask([5, 2]) == ["failed (ValueError)", "2"]
     assert await ask([2]) == ["2"]
 
 
@@ -282,8 +283,7 @@ async def test_a_call_that_hangs_fails_one_picture(asking, kind):
     reader = kind(BackendTraits(deadline_s=0.2))
     ask = asking(reader)
     reader.gate = threading.Semaphore(0)
-    with pytest.raises(BackendError, match=r"took longer than 0\.2 s"):
-        await ask([1])
+    assert await ask([1]) == ["took longer than 0.2 s"]
     hanging, reader.gate = reader.gate, threading.Semaphore(10_000)
     assert await ask([2]) == ["2"]
     hanging.release()
@@ -301,8 +301,7 @@ async def test_steps_that_take_too_long_together_fail_their_picture(asking):
             break
         await asyncio.sleep(0.01)  # each step takes at least this long
         reader.gate.release()
-    with pytest.raises(BackendError, match=r"took longer than 0\.5 s"):
-        await task
+    assert await task == ["took longer than 0.5 s"]
     assert len(reader.calls) < 200
     reader.gate.release(1)
 
@@ -313,10 +312,8 @@ async def test_pictures_fail_at_once_while_too_many_calls_hang(asking):
     ask = asking(reader)
     reader.gate = threading.Semaphore(0)
     for number in range(MAX_REPLACED_THREADS + 1):
-        with pytest.raises(BackendError, match="took longer"):
-            await ask([number])
-    with pytest.raises(BackendError, match="does not answer"):
-        await ask([9])
+        assert await ask([number]) == ["took longer than 0.05 s"]
+    assert await ask([9]) == ["does not answer: too many calls have reached their deadline"]
     assert [9] not in reader.calls
     reader.gate.release(10_000)
     await until(lambda: reader.inside == 0)

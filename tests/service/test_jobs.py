@@ -23,7 +23,7 @@ def test_a_step_is_in_the_table_or_raises(state, event):
 
 
 def test_an_end_is_an_end():
-    """Completed and failed are final, and every other state can reach one of them."""
+    """Completed, failed and cancelled are final, and every other state can reach one of them."""
     assert {state for state, _ in TRANSITIONS} == set(JobState) - FINISHED
     reaching = set(FINISHED)
     for _ in JobState:

@@ -15,6 +15,7 @@ from lightmeter.service.store import requests
 from lightmeter.service.store.credits import open_account
 from lightmeter.service.store.requests import Attempt, AttemptResult, NewRequest
 from lightmeter.service.store.store import Store
+from lightmeter.service.store.unfinished_requests import find_cancelled
 from lightmeter.wire.request import AnalyzeRequest
 
 # With PostgreSQL too, a request is listed and cancelled daily by the test of one that runs.
@@ -89,6 +90,25 @@ async def test_a_queued_request_is_cancelled_before_it_starts(starting, calling,
         assert (await caller.finished(each))["status"] == "completed"
     assert (await caller.poll(last)).body["error"] == CANCELLED
     assert "/held/19.png" not in site.paths
+
+
+async def test_a_request_is_cancelled_by_its_state_not_by_its_text(starting, calling, database, site):
+    """A request that failed with the words of a cancelled one, such as a quoted text, is not cancelled."""
+    service = await starting(database=database)
+    caller = await calling(service)
+    cancelled, failed = [await caller.ask(url=[site.url(f"held/{n}.png"), site.url("held/9.png")]) for n in (1, 2)]
+    for _ in range(2):
+        await asyncio.to_thread(site.arrived.acquire, timeout=20)
+    first, second = (answer.body["request_id"] for answer in (cancelled, failed))
+    await run(database, "cancel", first)
+    store = Store(database)
+    await store.write(
+        lambda db: db.execute(
+            "UPDATE requests SET state = 'failed', error = ? WHERE request_id = ?", (CANCELLED, second)
+        )
+    )
+    assert await store.read(lambda db: find_cancelled(db, [first, second])) == [first]
+    store.close()
 
 
 async def test_what_cannot_be_cancelled_is_named(database):

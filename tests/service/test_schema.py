@@ -15,6 +15,7 @@ from lightmeter.errors import SettingsError
 from lightmeter.service.store.credits import balances
 from lightmeter.service.store.schema import MIGRATIONS, SCHEMA, VERSION
 from lightmeter.service.store.store import Store
+from lightmeter.service.store.unfinished_requests import CANCELLED
 
 OLD = Path(__file__).with_name("schemas")
 ECHO = '{"url":["http://127.0.0.1:9/a.png"],"file_name":[],"backend":[],"feature":["colors"]}'
@@ -45,6 +46,15 @@ FILLED = {
         INSERT INTO uploads VALUES ('{WAITING}', 0, x'0102');
     """,  # noqa: S608 (constants)
 }
+FILLED[3] = f"""
+    {FILLED[2].partition("INSERT INTO requests")[0]}
+    INSERT INTO requests VALUES
+        ('{FINISHED}', 1, 'completed', 1, '{ECHO}', x'00', 10, 9, 91, x'{DONE.hex()}', NULL, 1, 0, 0, 0, NULL, NULL,
+         2.0, {NOW}, 'mine'),
+        ('{WAITING}', 1, 'running', 1, '{ECHO}', x'01', 3, NULL, NULL, NULL, NULL, 2, 1, 0, 0, NULL, NULL, 3.0, NULL,
+         NULL);
+    INSERT INTO uploads VALUES ('{WAITING}', 0, x'0102');
+"""  # noqa: S608 (constants)
 """Data of each version: a finished request, and one whose second attempt was interrupted by a crash."""
 
 
@@ -120,6 +130,20 @@ async def test_an_idempotency_key_of_version_1_still_works(tmp_path, starting, c
     caller.headers = {"X-API-Key": "Token old-key"}
     again = await caller.ask({"Idempotency-Key": "mine"}, url="http://127.0.0.1:9/a.png", feature="colors")
     assert (again.status, again.body["request_id"]) == (200, FINISHED)
+
+
+async def test_a_request_that_was_cancelled_before_version_4_is_one_by_its_state(tmp_path):
+    """Version 3 knew a cancelled request by its error text; other failed requests stay failed."""
+    url = create_database(tmp_path / "old.db", 3)
+    db = apsw.Connection(str(tmp_path / "old.db"))
+    error = "UPDATE requests SET state = 'failed', error = ? WHERE request_id = ?"
+    db.execute(error, (CANCELLED, WAITING))
+    db.execute(error, ("Request failed: it is dark.", FINISHED))
+    db.close()
+    store = Store(url, exclusive=True)
+    states = dict(await store.read(lambda db: db.execute("SELECT request_id, state FROM requests")))
+    store.close()
+    assert states == {WAITING: "cancelled", FINISHED: "failed"}
 
 
 def test_a_newer_database_is_refused(tmp_path):

@@ -141,7 +141,8 @@ async def test_one_trace_shows_the_run_and_what_the_service_did(collector, tmp_p
 async def test_no_key_no_address_and_no_prompt_is_sent(collector, try_out, monkeypatch):
     """The bytes that the collector gets hold no key, no URL of a row and no prompt, also where a request fails."""
     monkeypatch.setenv("LIGHTMETER_API_KEY", "verysecretkey")
-    await try_out(["answer", "drop", "refuse"], rows=3, prompt=PROMPT, features=["descriptions"])
+    described = {"features": ["descriptions"], "backends": ["openai"]}
+    await try_out(["answer", "drop", "refuse"], rows=3, prompt=PROMPT, **described)
     telemetry.flush()
     assert collector.named("lightmeter.request")
     for secret in ("verysecretkey", "pictures.example", PROMPT, "/out"):

@@ -22,7 +22,7 @@ from tests.upgrades.make_fixture import CREDITS, FIXTURES, FOLDER, KEY, NOTE, PA
 
 pytestmark = pytest.mark.sweep
 
-(REVIEWED,) = sorted(path.name.removesuffix(".tar.xz") for path in FIXTURES.glob("*reviews1*"))
+REVIEWED, *_ = sorted(path.name.removesuffix(".tar.xz") for path in FIXTURES.glob("*reviews1*"))
 
 
 def columns(path):

@@ -20,12 +20,24 @@ from typing import Any, Final
 from lightmeter import errors
 from lightmeter.api import resume_process
 from lightmeter.api.run_result import output_folder
+from lightmeter.child_processes import child_environment
+from lightmeter.embedded_service import provider_variables
 from lightmeter.errors import LightmeterError, SendingProcessDied
+from lightmeter.journal.header import read_run_header
 from lightmeter.options import Options
 from lightmeter.settings import Settings
 
 _LINE_BYTES: Final = 1 << 24
 """Maximum length of a line of progress in bytes; the final line may name thousands of shards."""
+
+_PREFIXES: Final = ("LIGHTMETER_", "OTEL_", "XDG_", "AWS_", "AZURE_", "GOOGLE_", "HF_", "PYICEBERG_")
+"""Starts of the names of environment variables that the process gets: settings, telemetry, folders, object stores."""
+
+_PROXIES: Final = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+_VARIABLES: Final = (
+    *(*_PROXIES, *map(str.upper, _PROXIES), "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "OMP_NUM_THREADS"),
+)
+"""Environment variables that the process gets, too."""
 
 
 class SendingProcess:
@@ -160,6 +172,9 @@ async def start_sending_process(  # noqa: PLR0913 (each is sent to the process)
 ) -> AsyncIterator[SendingProcess]:
     """Start a process that sends the pending rows of a run. When the `with` block ends, stop it and wait for answers.
 
+    The process inherits only the environment variables that a run may need: those of lightmeter, of telemetry, of
+    proxies, of object stores, and of the providers that the run names.
+
     If the caller's task is cancelled, the block ends once the requests in flight are answered and stored. The process
     writes the tables only if it is stopped early.
 
@@ -173,15 +188,22 @@ async def start_sending_process(  # noqa: PLR0913 (each is sent to the process)
         options: The options of the run; None means those of the run that is planned in `out`.
         run_id: Id of the planned run. If another process has started another run in `out`, nothing is sent. None means
             the run that `out` holds.
+
+    Raises:
+        JournalError: there are no options, and `out` holds no run.
     """
     command = (sys.executable, "-P", "-m", resume_process.__name__)
+    folder = output_folder(out)
+    names = provider_variables(options or read_run_header(folder).options, settings)
+    environment = child_environment({*names, *_VARIABLES}, _PREFIXES)
+    environment.pop("LIGHTMETER_API_KEY", None)  # it is sent through the pipe
     process = await asyncio.create_subprocess_exec(
-        *command, stdin=PIPE, stdout=PIPE, start_new_session=True, limit=_LINE_BYTES
+        *command, stdin=PIPE, stdout=PIPE, start_new_session=True, limit=_LINE_BYTES, env=environment
     )
     sender = SendingProcess(process, out, shard_rows, rows)
     assert process.stdin is not None  # noqa: S101 (it is a pipe)
     request = {
-        "out": str(output_folder(out)),
+        "out": str(folder),
         "shard_rows": shard_rows,
         "source": source,
         "options": None if options is None else options.model_dump(mode="json"),

@@ -1,7 +1,7 @@
 """Finds the JSON object in a model's answer to the user's question, and validates it against the question's schema.
 
-Code fences and sentences around the object are ignored. Invalid JSON, such as a trailing comma or a comment, is an
-error. A second request reports the error to the model.
+Code fences, sentences and a model's thinking around the object are ignored. Invalid JSON, such as a trailing comma or a
+comment, is an error. A second request reports the error to the model.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from lightmeter.ask.json_schema import ListOf, ObjectOf, Property, Scalar, ValueType
 from lightmeter.ask.question import MAX_ERROR_CHARS, Ask
+from lightmeter.wire.model_text import without_thinking
 
 _MAX_OBJECTS: Final = 64
 """Maximum number of JSON objects in a text that are validated. Further objects are ignored."""
@@ -44,7 +45,7 @@ def parse_answer_text(ask: Ask, text: object) -> ParsedAnswer:
     if not isinstance(text, str) or not text.strip():
         return ParsedAnswer(None, "The answer is empty.")
     first: ParsedAnswer | None = None
-    for value in _objects_in(text):
+    for value in _objects_in(without_thinking(text)):
         answer = ParsedAnswer(None, value) if isinstance(value, str) else _validate(ask, value)
         if answer.error is None:
             return answer

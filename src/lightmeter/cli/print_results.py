@@ -14,7 +14,6 @@ from rich.text import Text
 
 from lightmeter.api.check import CheckReport
 from lightmeter.api.run_result import Run, RunSummary
-from lightmeter.journal.commands.alerts import undelivered_alerts
 from lightmeter.journal.header import read_run_header
 from lightmeter.planning.plan import Plan
 from lightmeter.planning.plan_text import ReasonCount, no_usable_row
@@ -138,7 +137,7 @@ def show_summary(run: Run, *, err: bool = False) -> RunSummary:
         hint = run.stopped_by.hint
         hint = "" if "lightmeter resume" in hint else f" {hint}"  # the next steps name this command with its options
         _print_styled(console, "yellow", "stopped:", f" {run.stopped_by}{hint}", soft_wrap=True)
-    undelivered = undelivered_alerts(read_run_header(run.folder).notes)
+    undelivered = read_run_header(run.folder).alert_notes
     if undelivered:
         more = f" ({len(undelivered) - 1} more: lightmeter statement {run.folder})" if len(undelivered) > 1 else ""
         _print_styled(console, "yellow", "warning:", f" {undelivered[0]}{more}", soft_wrap=True)

@@ -18,18 +18,17 @@ is "delta" or "iceberg", the export also writes Delta or Iceberg tables to `delt
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import BrokenExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from lightmeter.child_processes import map_in_processes
 from lightmeter.errors import TablesError
 from lightmeter.export.export_shard import ExportRun, Shard, export_shard, export_shard_aside
 from lightmeter.export.gone_rows import mark_gone
@@ -41,7 +40,6 @@ from lightmeter.journal.header import archived_runs, read_run_header
 from lightmeter.journal.queries.export import SubmissionRange, journal_mark, settled_ranges
 from lightmeter.journal.queries.latest_runs import build_latest_runs, has_shared_items
 from lightmeter.journal.store import open_read_only
-from lightmeter.stop_signals import ignore_stop_signals
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.query.duckdb_catalog import CATALOG, write_catalog
 from lightmeter.tables.remote.table_formats import write_table_format
@@ -72,8 +70,7 @@ def export_tables(
     Args:
         out: The output folder.
         rewrite_all: Whether to write all tables again from the start, even if it would be enough to add new rows.
-        processes: Maximum number of processes that share a large export. If it is more than 1, `multiprocessing`
-            imports the module `__main__` again in each process, so that a script must guard its top-level code.
+        processes: Maximum number of processes that share a large export.
         map_shards: Function that applies a function to shards on the workers of a cluster, such as
             `lightmeter.scale_out.executors.ShardExecutor.map`. `processes` is then the number of workers. The workers
             must reach `out` by the same path as this process. They read copies of the journals. None means to export on
@@ -101,7 +98,7 @@ def export_tables(
             f"The tables cannot be written: {error}.",
             hint=f"Nothing that was answered is lost. Make room, or allow writing: lightmeter rebuild {out}",
         ) from error
-    except BrokenProcessPool as error:
+    except BrokenExecutor as error:
         raise TablesError(
             "The tables cannot be written: one of the processes that write them died.",
             hint=f"Nothing that was answered is lost. If memory is short, free some. Then: lightmeter rebuild {out}",
@@ -218,10 +215,8 @@ def _export(
             if not isinstance(map_shards, int):
                 shared = stack.enter_context(dataset.staging())
                 written = map_shards(export_shard_aside, _for_cluster(shards, shared))
-            elif min(map_shards, len(shards)) > 1:  # not by fork: this process has threads
-                spawn = multiprocessing.get_context("spawn")
-                pool = ProcessPoolExecutor(min(map_shards, len(shards)), spawn, ignore_stop_signals)
-                written = stack.enter_context(pool).map(export_shard, shards)
+            elif min(map_shards, len(shards)) > 1:
+                written = map_in_processes(export_shard, shards, min(map_shards, len(shards)))
             else:
                 written = map(export_shard, shards)
             for rows_of_shard in written:  # an error of one shard fails the export

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+from lightmeter.child_processes import child_environment
 from lightmeter.errors import LightmeterError
 from lightmeter.export.export_tables import export_settled
 from lightmeter.export.unexported_requests import MIN_SHARD_REQUESTS
@@ -58,7 +59,7 @@ class LiveExport:
         pipe, null = subprocess.PIPE, subprocess.DEVNULL
         try:
             self._process = subprocess.Popen(  # noqa: S603 (this Python, with a module of ours)
-                command, stdin=pipe, stdout=null, stderr=null, start_new_session=True
+                command, stdin=pipe, stdout=null, stderr=null, start_new_session=True, env=child_environment()
             )
         except OSError as error:
             log.warning(

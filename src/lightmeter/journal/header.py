@@ -11,6 +11,7 @@ from typing import Final
 
 from lightmeter.clock import Clock, utc_from_timestamp
 from lightmeter.errors import JournalError
+from lightmeter.journal.commands.alerts import ALERT_NOTES
 from lightmeter.journal.commands.submissions import get_meta, last_transition_id, put_meta
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.store import open_read_only
@@ -74,6 +75,7 @@ class RunHeader:
         balance_after: Balance of the account in credits when it was last read; None while unknown.
         seconds: Sum of the durations of the run's processes, in seconds; a killed process does not count.
         notes: Messages to the user about the run, one sentence each.
+        alert_notes: Those of them that report spending alerts that were not delivered.
         former_runs: Earlier ids of the run, oldest first, each with the last submission id that was sent under it.
         retry_per_image_milli: Price of asking the user's question (`--ask`) a second time about an image or frame, in
             millicredits; 0 without a question.
@@ -99,6 +101,7 @@ class RunHeader:
     balance_after: int | None
     seconds: float
     notes: tuple[str, ...] = ()
+    alert_notes: tuple[str, ...] = ()
     former_runs: tuple[tuple[str, int], ...] = ()
     retry_per_image_milli: int = 0
     carried_from: tuple[tuple[str, int], ...] = ()
@@ -146,6 +149,7 @@ def read_run_header(out: Path) -> RunHeader:
         meta = get_meta(db)
     try:
         options = Options.model_validate_json(meta["options"])
+        alert_notes = tuple(json.loads(meta.get(ALERT_NOTES, "{}")).values())
         return RunHeader(
             run_id=meta["run_id"],
             manifest=mask_credentials(meta["manifest"]),
@@ -157,7 +161,8 @@ def read_run_header(out: Path) -> RunHeader:
             balance_before=json.loads(meta.get("balance_before", "null")),
             balance_after=json.loads(meta.get("balance_after", "null")),
             seconds=float(meta.get("seconds", "0")),
-            notes=tuple(json.loads(meta.get("notes", "[]"))),
+            notes=(*json.loads(meta.get("notes", "[]")), *alert_notes),
+            alert_notes=alert_notes,
             former_runs=tuple((run_id, last) for run_id, last in json.loads(meta.get(FORMER_RUNS, "[]"))),
             carried_from=tuple((run_id, last) for run_id, last in json.loads(meta.get(CARRIED_FROM, "[]"))),
             retry_per_image_milli=int(meta.get("retry_per_image_milli", "0")),

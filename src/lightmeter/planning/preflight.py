@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from http import HTTPStatus
@@ -28,7 +28,7 @@ from lightmeter.wire.response import BackendOffer, Backends
 PREFLIGHT_TIMEOUTS: Final = Timeouts(connect_s=10.0, read_s=10.0, total_s=10.0)
 """Time limits for the request of the balance and for that of the list of back ends; both are answered quickly."""
 
-_SAVED_FIELDS: Final = {"name", "features", "default", "local", "available", "reason", "alias_of"}
+_SAVED_FIELDS: Final = {"name", "features", "default", "local", "available", "reason", "alias_of", "follows_prompt"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +237,37 @@ def check_backends_offered(options: Options, settings: Settings, service: Servic
                 f"{who}: the back end {name!r} is not available: {why}.",
                 hint=f"Available back ends: {available}.{more}",
             )
+
+
+def check_prompt_followed(
+    describing: Collection[str], options: Options, settings: Settings, service: ServiceInfo
+) -> None:
+    """Raise SettingsError if a back end would be paid for a prompt or a question that it ignores.
+
+    A question (`--ask`) needs an answer of each back end that describes pictures, a prompt of one of them. A back end
+    is taken to follow prompts unless the service says otherwise.
+
+    Args:
+        describing: Names of the back ends from which the run requests descriptions.
+        options: The options of the run.
+        settings: The user's settings.
+        service: The back ends that the service reported.
+    """
+    offers = embedded_backends(settings) if is_embedded(options, settings) else service.backends or ()
+    ignoring = {offer.name.lower() for offer in offers if offer.follows_prompt is False}.intersection(describing)
+    is_answered = not ignoring if options.ask is not None else bool({*describing} - ignoring)
+    if is_answered or not (options.sent_prompt or "").strip():
+        return
+    able = {offer.name: offer.available for offer in offers if offer.follows_prompt}
+    available = ", ".join(name for name, is_available in able.items() if is_available)
+    if not describing:
+        message = "prompt: it has no effect, because no back end of this run describes pictures."
+    elif options.ask is not None:
+        message = f"ask: {', '.join(sorted(ignoring))} cannot answer a question, but would be asked and paid."
+    else:
+        message = f"prompt: it has no effect on {', '.join(sorted(ignoring))}."
+    named = f"--backends {available}." if available else f"{', '.join(able)}. What each needs: lightmeter backends"
+    raise SettingsError(message, hint=f"Name only back ends that follow a prompt: {named}")
 
 
 def no_feature_offered_error(options: Options, settings: Settings, rates: RateTable) -> SettingsError:

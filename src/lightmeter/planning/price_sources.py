@@ -9,7 +9,12 @@ from lightmeter.embedded_service import embedded_backends, embedded_rates, is_em
 from lightmeter.errors import SettingsError
 from lightmeter.journal.header import ALIASES
 from lightmeter.options import DESCRIPTIONS, Options
-from lightmeter.planning.preflight import ServiceInfo, check_backends_offered, no_feature_offered_error
+from lightmeter.planning.preflight import (
+    ServiceInfo,
+    check_backends_offered,
+    check_prompt_followed,
+    no_feature_offered_error,
+)
 from lightmeter.pricing.rates import (
     DEMO,
     OwnPrices,
@@ -97,7 +102,8 @@ def price_meta(options: Options, settings: Settings, service: ServiceInfo) -> di
         service: The back ends that the service reported.
 
     Raises:
-        SettingsError: an option cannot be priced, the service lacks a back end, or none offers a requested feature.
+        SettingsError: an option cannot be priced, the service lacks a back end, none offers a requested feature, or a
+            back end would ignore the prompt.
     """
     check_backends_offered(options, settings, service)
     rates, prompt_chars = rates_for(options, settings, service), len(options.sent_prompt or "")
@@ -111,9 +117,9 @@ def price_meta(options: Options, settings: Settings, service: ServiceInfo) -> di
     }
     if not prices and (is_embedded(options, settings) or service.backends is not None):
         raise no_feature_offered_error(options, settings, rates)
-    retry = 0
+    retry, describing = 0, [backend for backend, feature in active if feature == DESCRIPTIONS]
+    check_prompt_followed(describing, options, settings, service)
     if options.ask is not None:
-        describing = [backend for backend, feature in active if feature == DESCRIPTIONS]
         if not describing:
             raise no_feature_offered_error(options.model_copy(update={"features": (DESCRIPTIONS,)}), settings, rates)
         retry = millicredits_per_image(rates, describing, [DESCRIPTIONS], options.ask.longest_prompt_chars)

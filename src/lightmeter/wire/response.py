@@ -243,6 +243,8 @@ class BackendOffer(ResponseModel):
         model: Model that the back end runs.
         licence: License of the model, or the provider's terms.
         alias_of: If `name` is an alias, the back end's real name, which is also the `source` in results; else None.
+        follows_prompt: Whether its descriptions follow the prompt, role and language of a request; None if the service
+            does not say.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -254,6 +256,7 @@ class BackendOffer(ResponseModel):
     model: str | None = None
     licence: str | None = None
     alias_of: str | None = None
+    follows_prompt: bool | None = None
 
 
 def _known_rounding(value: object) -> object:

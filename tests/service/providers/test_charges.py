@@ -56,7 +56,7 @@ def test_every_describing_back_end_charges_its_blocks(backends, chars, credits):
     """The credits that are held before the work are those that are charged after it."""
     prompt = "x" * chars
     assert TARIFF.max_credits(backends, ["descriptions"], prompt, 1) == credits
-    assert TARIFF.charge([(backends, 1)], ["descriptions"], prompt) == credits
+    assert TARIFF.charge([(tuple((name, ("descriptions",)) for name in backends), 1)], prompt) == credits
 
 
 async def test_what_the_provider_refuses_costs_nothing(create_adapter, stub, run_request):

@@ -122,9 +122,11 @@ def test_the_environment_adds_nothing(create_adapter, stub, describe, monkeypatc
 
 
 def test_only_texts_are_the_description(create_adapter, stub, describe):
-    """Thinking and unknown blocks are ignored, and text blocks are joined."""
+    """Thinking and unknown blocks are ignored, also thinking in texts, and text blocks are joined."""
     thinking = {"type": "thinking", "thinking": "Let me see.", "signature": "x"}
-    stub.answer = answers(message(thinking, "A cat", {"type": "novelty", "text": " hidden"}, " on a mat.\n"))
+    stub.answer = answers(
+        message(thinking, "<think>A dog?</think>A cat", {"type": "novelty", "text": " no"}, " on a mat.\n")
+    )
     assert describe(create_adapter("claude")) == "A cat on a mat."
 
 
@@ -151,6 +153,8 @@ def test_tokens_are_counted(create_adapter, stub, counted, describe):
         (error(500, "api_error", "Internal server error"), "broken"),
         (error(504, "timeout_error", "Timed out"), "broken"),
         (StubAnswer(is_reset=True), "broken"),
+        (error(200, "overloaded_error", "Overloaded"), "throttled"),
+        (error(200, "api_error", "Internal server error"), "broken"),
     ],
 )
 def test_passing_failures_are_repeated(create_adapter, stub, counted, describe, failure, kind):
@@ -191,8 +195,9 @@ def test_refusals_are_final(create_adapter, stub, counted, describe, failure, sa
         (message({"type": "text", "text": None}), "malformed", "empty text"),
         (message("x", content=None), "malformed", "no content"),
         (message("x", content="A cat."), "malformed", "no content"),
-        (message("x", content=["A cat.", 7]), "malformed", "empty text"),
-        (StubAnswer({"type": "error", "error": {"message": "Overloaded"}}), "malformed", "Overloaded"),
+        (message("x", content=[7, None]), "malformed", "empty text"),
+        (message("<think>A cat?"), "malformed", "thinking, but no answer"),
+        (StubAnswer({"type": "error", "error": {"message": "Odd"}}), "malformed", "Odd"),
         (StubAnswer("<html></html>"), "malformed", "JSON"),
         (StubAnswer('{"content": ['), "malformed", "JSON"),
         (StubAnswer(b""), "malformed", "JSON"),

@@ -15,6 +15,9 @@ from lightmeter.journal.commands.submissions import get_meta, put_meta
 ALERTS_META: Final = "alerts"
 """Name under which the table `meta` stores the state of each alert, as JSON."""
 
+ALERT_NOTES: Final = "alert_notes"
+"""Name under which the table `meta` stores the messages about undelivered alerts, as JSON: name → message."""
+
 AlertState = Literal["delivered", "failed", "unknown", "superseded"]
 """State of an alert.
 
@@ -24,8 +27,6 @@ the run has also reached a higher threshold. Earlier versions stored `sending` f
 """
 
 _UNANSWERED: Final = "no answer to it is recorded"
-
-_NOTE_START: Final = "The alert “"
 
 
 def read_alerts(db: sqlite.Connection) -> dict[str, AlertState]:
@@ -73,23 +74,15 @@ def end_alert(db: sqlite.Connection, name: str, state: AlertState, problem: str 
     """
     put_meta({ALERTS_META: json.dumps({**read_alerts(db), name: state})})(db)
     verb = "may not have been" if state == "unknown" else "was not"
-    note = None if problem is None else f"{_NOTE_START}{name}” {verb} delivered: {problem}."
+    note = None if problem is None else f"The alert “{name}” {verb} delivered: {problem}."
     _replace_notes(db, [name], note)
 
 
 def _replace_notes(db: sqlite.Connection, names: Collection[str], note: str | None) -> None:
-    """Delete the run's notes (messages to the user) about the alerts `names`, and add `note` unless it is None.
-
-    A note is about an alert if it starts with `_NOTE_START`, the alert's name, and `”`. `note` must start like this.
-    """
-    starts = tuple(f"{_NOTE_START}{name}”" for name in names)
-    notes = {text for text in json.loads(get_meta(db).get("notes", "[]")) if not text.startswith(starts)}
-    put_meta({"notes": json.dumps(sorted(notes | ({note} if note else set())))})(db)
-
-
-def undelivered_alerts(notes: Sequence[str]) -> list[str]:
-    """Return those of a run's `notes` (messages to the user) that report an undelivered spending alert."""
-    return [note for note in notes if note.startswith(_NOTE_START)]
+    """Delete the messages to the user about the alerts `names`. Store `note`, if any, for the first of them."""
+    stored = json.loads(get_meta(db).get(ALERT_NOTES, "{}"))
+    notes = {name: text for name, text in stored.items() if name not in names}
+    put_meta({ALERT_NOTES: json.dumps({**notes, **dict.fromkeys([*names][:1], note)} if note else notes)})(db)
 
 
 @sqlite.command

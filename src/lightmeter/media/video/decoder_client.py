@@ -28,14 +28,8 @@ from typing import Any, BinaryIO, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from lightmeter.errors import (
-    BrokenMedia,
-    LightmeterError,
-    MediaTimeout,
-    MediaTooLarge,
-    UnsupportedMedia,
-    UsageError,
-)
+from lightmeter.child_processes import child_environment
+from lightmeter.errors import BrokenMedia, LightmeterError, MediaTimeout, MediaTooLarge, UnsupportedMedia, UsageError
 from lightmeter.media.media_info import SNIFF_BYTES, VIDEO_FORMATS, VideoInfo, sniff
 from lightmeter.media.video.sampling import duration_of, frame_indices, indices_at
 from lightmeter.media.video.video_header import flip_axis
@@ -327,7 +321,7 @@ async def _start_child(log: BinaryIO) -> Process:
         limit=_PIPE_BYTES,
         start_new_session=True,
         # numpy's linear algebra is not used; its threads would reserve address space.
-        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "GLIBC_TUNABLES": _MALLOC},
+        env={**child_environment(), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "GLIBC_TUNABLES": _MALLOC},
     )
 
 

@@ -6,6 +6,7 @@ If an image or video cannot be analyzed, `all.errors` in the answer has a messag
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -21,26 +22,27 @@ from lightmeter.service.analysis.analyzer_limits import AnalyzerLimits
 from lightmeter.service.analysis.backpressure import NO_WAITING_REQUESTS, AdmissionController, ServiceOverloaded
 from lightmeter.service.analysis.coordinates import in_asset_pixels
 from lightmeter.service.analysis.fair_queue import Caller, FairSemaphore
-from lightmeter.service.analysis.inference_queue import InferenceParams, InferenceQueues
+from lightmeter.service.analysis.inference_queue import InferenceOutcome, InferenceParams, InferenceQueues
 from lightmeter.service.analysis.job import AnalysisJob, AnalysisResult, AssetTask, RunningJob
 from lightmeter.service.analysis.merge import (
     AssetFindings,
     EntriesByBackend,
+    answered_features,
     append_slice,
     as_json,
     compose_entries,
+    error_messages,
     merge_entries,
     select_features,
 )
 from lightmeter.service.analysis.result_cache import ContentKey, ResultCache
-from lightmeter.service.backends.base import AnalysisOptions, Backend, ComposingBackend, traits_of
+from lightmeter.service.backends.base import AnalysisOptions, Backend, ComposingBackend, PartialEntries, traits_of
 from lightmeter.service.ingest.asset_content import AssetContent, TempFolderError
 from lightmeter.service.ingest.decode import DecodedPictures, MediaDecoder
 from lightmeter.service.ingest.fetch import Fetcher
 from lightmeter.service.metrics import Metrics
-from lightmeter.service.store.credits import Tariff
+from lightmeter.service.store.credits import BackendFeatures, Tariff
 from lightmeter.wire.request import AnalyzeRequest
-from lightmeter.wire.response import Entries
 
 MAX_OPEN_ASSETS: Final = 64
 """Maximum images and videos of an account that are fetched or analyzed at once, to limit connections and files."""
@@ -67,14 +69,12 @@ class _AssetResult:
 
     Attributes:
         asset: JSON of the image or video in the answer; None if it could not be analyzed.
-        backends: Names of the back ends that succeeded and are charged.
-        pictures: Number of pictures that were analyzed: 1 for an image, or the frames of a video.
+        charged: Back ends with the features that they answered, and for how many pictures (images or video frames).
         errors: Messages for the user.
     """
 
     asset: dict[str, Any] | None
-    backends: tuple[str, ...]
-    pictures: int
+    charged: tuple[tuple[BackendFeatures, int], ...]
     errors: tuple[str, ...]
 
 
@@ -193,8 +193,7 @@ class Analyzer:
         assets = map(AssetTask, sources, job.names, digests)
         results = await _gather([self._run_asset(running, asset) for asset in assets])
         errors = [*job.unavailable_errors, *(error for result in results for error in result.errors)]
-        charged = [(result.backends, result.pictures) for result in results if result.asset is not None]
-        charge = self._tariff.charge(charged, request.feature, request.prompt)
+        charge = self._tariff.charge((each for result in results for each in result.charged), request.prompt)
         analyzed = [result.asset for result in results if result.asset is not None]
         return AnalysisResult(orjson.dumps({"assets": analyzed, "errors": errors}), charge)
 
@@ -220,12 +219,12 @@ class Analyzer:
                 try:
                     result = await self._analyze_asset(running, asset)
                 except (MediaError, FetchError, OutOfCredits) as error:
-                    result = _AssetResult(None, (), 0, (f"{asset.name}: {error}",))
+                    result = _AssetResult(None, (), (f"{asset.name}: {error}",))
                 except TempFolderError as error:
                     if len(running.job.names) == 1:  # nothing else to deliver: the client can send it again
                         raise
-                    result = _AssetResult(None, (), 0, (f"{asset.name}: {error}",))
-            self._admission.record_finished(max(1, result.pictures))
+                    result = _AssetResult(None, (), (f"{asset.name}: {error}",))
+            self._admission.record_finished(max(1, sum(count for _, count in result.charged)))
         return result
 
     async def _analyze_asset(self, running: RunningJob, asset: AssetTask) -> _AssetResult:
@@ -304,28 +303,25 @@ class Analyzer:
 
     async def _infer(
         self, backend: str, params: InferenceParams, pictures: DecodedPictures, running: RunningJob
-    ) -> tuple[str, list[Entries] | BackendError]:
+    ) -> tuple[str, list[InferenceOutcome]]:
         transform = self._transforms[backend]
         pixels, count = pictures.pixels_by_transform[transform], pictures.metadata.count
         attributes: telemetry.Attributes = {"lightmeter.backend": backend, "lightmeter.pictures": count}
-        try:
-            with telemetry.span("lightmeter.analysis", attributes):
-                entries = await self._inference.infer(backend, pixels, params, running.caller)
-        except BackendError as error:
-            return backend, error
-        return backend, in_asset_pixels(entries, transform, pictures)
+        with telemetry.span("lightmeter.analysis", attributes):
+            outcomes = await self._inference.infer(backend, pixels, params, running.caller)
+        return backend, in_asset_pixels(outcomes, transform, pictures)
 
     def _cached_findings(self, content: ContentKey | None, running: RunningJob) -> AssetFindings | None:
         """Return the cached results for the file `content`; None unless every back end of `running` has a result."""
         if self._cache is None or content is None:
             return None
         metadata = self._cache.get_metadata(content)
-        cached: dict[str, list[Entries] | BackendError] = {}
+        cached: dict[str, list[InferenceOutcome]] = {}
         for backend, params in running.params.items():
             entries = None if metadata is None else self._cache.get_entries(content, backend, params)
             if entries is None:
                 break
-            cached[backend] = entries
+            cached[backend] = [*entries]
         hit = metadata is not None and len(cached) == len(running.params)
         self._metrics.count_cache_lookup(hit=hit)
         return AssetFindings(metadata, cached) if metadata is not None and hit else None
@@ -334,30 +330,28 @@ class Analyzer:
         if self._cache is None or content is None:
             return
         self._cache.put_metadata(content, findings.metadata)
-        for backend, entries in findings.entries.items():
-            if not isinstance(entries, BackendError):  # the next call may succeed
-                self._cache.put_entries(content, backend, running.params[backend], entries)
+        for backend, outcomes in findings.entries.items():
+            whole = [each for each in outcomes if not isinstance(each, BackendError | PartialEntries)]
+            if len(whole) == len(outcomes):  # otherwise, the next call may succeed
+                self._cache.put_entries(content, backend, running.params[backend], whole)
 
     def _asset_result(self, running: RunningJob, name: str, findings: AssetFindings) -> _AssetResult:
-        request, count = running.job.request, findings.metadata.count
+        request = running.job.request
         requested = {backend: findings.entries[backend] for backend in request.backend}
-        # The message names the asset, because the errors of a request with several assets are one list.
-        errors = tuple(
-            f"{backend}: {each} ({name})" for backend, each in requested.items() if isinstance(each, BackendError)
-        )
-        entries = {
-            backend: [select_features(entries, request.feature) for entries in each]
-            for backend, each in requested.items()
-            if not isinstance(each, BackendError)
-        }
-        if errors and not entries:  # an asset without entries would look like one in which nothing was found
-            return _AssetResult(None, (), 0, errors)
-        for backend in entries:
-            features = self._backends[backend].features & frozenset(request.feature)
-            self._metrics.count_pictures(backend, features, count)
-        frames = [merge_entries([each[index] for each in entries.values()]) for index in range(count)]
+        errors = error_messages(requested, request.feature, name)
+        frames, charged = [], Counter[BackendFeatures]()
+        for index in range(findings.metadata.count):
+            outcomes = {backend: each[index] for backend, each in requested.items()}
+            charged[answered_features(outcomes, request.feature)] += 1
+            entries = [each for each in outcomes.values() if not isinstance(each, BackendError)]
+            frames.append(merge_entries([select_features(each, request.feature) for each in entries]))
+        if errors and not any(charged):  # an asset without entries would look like one in which nothing was found
+            return _AssetResult(None, (), errors)
+        for answered, count in charged.items():
+            for backend, features in answered:
+                self._metrics.count_pictures(backend, self._backends[backend].features.intersection(features), count)
         asset = as_json(name, findings.metadata, frames, request.tag_score, running.job.requested_features)
-        return _AssetResult(asset, tuple(entries), count, errors)
+        return _AssetResult(asset, tuple(charged.items()), errors)
 
 
 async def _gather(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from lightmeter.errors import BackendError
 from lightmeter.media.image_transforms import InputTransform, PixelMapping, pixel_mapping
+from lightmeter.service.analysis.inference_queue import InferenceOutcome
 from lightmeter.service.ingest.decode import DecodedPictures
 from lightmeter.wire.response import Entries
 
@@ -20,11 +22,14 @@ _VERTICAL: Final = frozenset({"y", "top", "bottom"})
 _IDENTITY: Final = PixelMapping(0, 0, 1, 1)
 
 
-def in_asset_pixels(entries: Sequence[Entries], transform: InputTransform, pictures: DecodedPictures) -> list[Entries]:
+def in_asset_pixels(
+    outcomes: Sequence[InferenceOutcome], transform: InputTransform, pictures: DecodedPictures
+) -> list[InferenceOutcome]:
     """Return the entries of a back end (faces, texts and so on), with coordinates in pixels of the image or video.
 
     Args:
-        entries: Entries of each image or frame, in order, with coordinates in the back end's input.
+        outcomes: Entries of each image or frame, in order, with coordinates in the back end's input; or an error, which
+            does not change.
         transform: Transform (scale, crop) that made the back end's input.
         pictures: The decoded image or frames, with the size of the asset.
     """
@@ -32,7 +37,10 @@ def in_asset_pixels(entries: Sequence[Entries], transform: InputTransform, pictu
         pixel_mapping(transform, pictures.metadata.width, pictures.metadata.height, pixels)
         for pixels in pictures.pixels_by_transform[transform]
     )
-    return [_convert_entries(each, mapping) for each, mapping in zip(entries, mappings, strict=True)]
+    return [
+        each if isinstance(each, BackendError) else _convert_entries(each, mapping)
+        for each, mapping in zip(outcomes, mappings, strict=True)
+    ]
 
 
 def _convert_entries(entries: Entries, mapping: PixelMapping) -> Entries:

@@ -89,7 +89,7 @@ class _QueuedPicture:
     picture: RGB
     params: InferenceParams
     caller: Caller
-    result: asyncio.Future[Entries]
+    result: asyncio.Future[InferenceOutcome]
     steps: Generator[None, None, Entries] | None = None
     busy_s: float = 0.0
 
@@ -133,16 +133,16 @@ class _BackendQueue:
             if not item.result.done():
                 end(item)
 
-    async def infer(self, pictures: Sequence[RGB], params: InferenceParams, caller: Caller) -> list[Entries]:
+    async def infer(self, pictures: Sequence[RGB], params: InferenceParams, caller: Caller) -> list[InferenceOutcome]:
         loop = asyncio.get_running_loop()
-        results: list[asyncio.Future[Entries]] = [loop.create_future() for _ in pictures]
+        results: list[asyncio.Future[InferenceOutcome]] = [loop.create_future() for _ in pictures]
         for picture, result in zip(pictures, results, strict=True):
             self._queue.add(caller, _QueuedPicture(picture, params, caller, result))
         self._start_calls()
         try:
             return [await results[0]] if len(results) == 1 else list(await asyncio.gather(*results))
         finally:
-            for result in results:  # after an error or a cancellation the other results are not needed
+            for result in results:  # after a cancellation the other results are not needed
                 result.cancel()
 
     @property
@@ -171,7 +171,7 @@ class _BackendQueue:
                 self._start_call(_Call(batch))
         if not self._free_threads and all(call.is_overdue for call in self._calls):
             error = BackendError("does not answer: too many calls have reached their deadline")
-            self._end_waiting(lambda item: item.result.set_exception(error))
+            self._end_waiting(lambda item: item.result.set_result(error))
 
     def _start_call(self, call: _Call) -> None:
         self._calls.add(call)
@@ -217,14 +217,12 @@ class _BackendQueue:
         for item, outcome in zip(batch, outcomes, strict=True):
             if item.result.done():
                 continue
-            if isinstance(outcome, Entries):
+            if outcome is not None:
                 item.result.set_result(outcome)
-            elif outcome is not None:
-                item.result.set_exception(outcome)
             elif self._is_closed:
                 item.result.cancel()
             elif item.busy_s >= self._traits.deadline_s:
-                item.result.set_exception(self._deadline_error())
+                item.result.set_result(self._deadline_error())
             else:
                 self._queue.add_first(item.caller, item)
 
@@ -253,17 +251,16 @@ class InferenceQueues:
 
     async def infer(
         self, backend: str, pictures: Sequence[RGB], params: InferenceParams, caller: Caller
-    ) -> list[Entries]:
-        """Return the entries (tags, colors and so on) that a back end finds in each picture, in order.
+    ) -> list[InferenceOutcome]:
+        """Return the entries (tags, colors and so on) that a back end finds in each picture, or its error, in order.
+
+        The message of an error may be shown to the client.
 
         Args:
             backend: Name of the back end.
             pictures: An image, or frames of one video.
             params: Features and options (such as the prompt) for the back end.
             caller: The account and the request. Accounts take turns, and the requests of an account take turns.
-
-        Raises:
-            BackendError: the back end failed for a picture. The message may be shown to the client.
         """
         return await self._queues[backend].infer(pictures, params, caller)
 

@@ -5,14 +5,17 @@ A video is analyzed in slices of a few frames each. The results of its slices ar
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from lightmeter.errors import BackendError
 from lightmeter.service.analysis.frame_summary import summarize_frames
-from lightmeter.service.backends.base import AnalysisOptions, ComposingBackend
+from lightmeter.service.analysis.inference_queue import InferenceOutcome
+from lightmeter.service.backends.base import AnalysisOptions, ComposingBackend, PartialEntries
 from lightmeter.service.ingest.decode import AssetMetadata
+from lightmeter.service.store.credits import BackendFeatures
 from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES
 from lightmeter.wire.response import Entries
 
@@ -23,8 +26,8 @@ NO_ENTRIES: Final = Entries()
 EMPTY_FIELDS: Final[dict[str, Any]] = {"tags": {}, "colors": {}, "nsfw": [], "descriptions": []}
 
 
-EntriesByBackend: TypeAlias = Mapping[str, list[Entries] | BackendError]
-"""Name of a back end → a list with the entries of each image or frame, or the error that the back end raised."""
+EntriesByBackend: TypeAlias = Mapping[str, list[InferenceOutcome]]
+"""Name of a back end → for each image or frame its entries, or the error that the back end raised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +41,6 @@ class AssetFindings:
 def append_slice(findings: AssetFindings | None, metadata: AssetMetadata, entries: EntriesByBackend) -> AssetFindings:
     """Join the results for the earlier frames of a video with the results for its next frames.
 
-    If a back end failed for some of the frames, its result for the whole video is the error.
-
     Args:
         findings: Metadata and entries of the earlier frames. None: the next frames are the first ones.
         metadata: Metadata of the next frames.
@@ -48,42 +49,85 @@ def append_slice(findings: AssetFindings | None, metadata: AssetMetadata, entrie
     if findings is None:
         return AssetFindings(metadata, entries)
     times_s = (*(findings.metadata.times_s or ()), *(metadata.times_s or ()))
-    combined: dict[str, list[Entries] | BackendError] = {}
-    for backend, earlier in findings.entries.items():
-        later = entries[backend]
-        if isinstance(earlier, BackendError) or isinstance(later, BackendError):
-            combined[backend] = earlier if isinstance(earlier, BackendError) else later
-        else:
-            combined[backend] = [*earlier, *later]
+    combined = {backend: [*earlier, *entries[backend]] for backend, earlier in findings.entries.items()}
     return AssetFindings(replace(findings.metadata, times_s=times_s), combined)
 
 
 def compose_entries(
     backend: ComposingBackend, entries: EntriesByBackend, count: int, options: AnalysisOptions
-) -> list[Entries] | BackendError:
+) -> list[InferenceOutcome]:
     """Return the entries (such as descriptions) that a back end makes from the entries of other back ends.
 
-    If the back end fails, return its error.
+    If the back end fails for an image or frame, the item is its error.
 
     Args:
         backend: Back end whose input is entries of other back ends, not pictures.
-        entries: Name of each other back end → its entries, or its error. Those that are missing or failed are ignored.
+        entries: Name of each other back end → its entries, or its errors. Those that are missing or failed are
+            ignored.
         count: Number of images or frames. The result has one `Entries` for each of them.
         options: Options of the request, such as the language.
     """
-    base = {name: each for name in backend.builds_on if isinstance(each := entries.get(name), list)}
-    try:
-        return [backend.compose({name: each[index] for name, each in base.items()}, options) for index in range(count)]
-    except BackendError as error:
-        return error
+    composed: list[InferenceOutcome] = []
+    for index in range(count):
+        found = {
+            name: each
+            for name in backend.builds_on
+            if name in entries and not isinstance(each := entries[name][index], BackendError)
+        }
+        try:
+            composed.append(backend.compose(found, options))
+        except BackendError as error:
+            composed.append(error)
+    return composed
+
+
+def answered_features(outcomes: Mapping[str, InferenceOutcome], features: Sequence[str]) -> BackendFeatures:
+    """Return the back ends that answered for an image or frame, each with those of `features` that did not fail.
+
+    `outcomes` maps the name of a back end to its entries (tags, colors and so on) or its error.
+    """
+    answered = (
+        (backend, tuple(feature for feature in features if feature not in _failures(outcome)))
+        for backend, outcome in outcomes.items()
+        if not isinstance(outcome, BackendError)
+    )
+    # In a price, no features mean all of them.
+    return tuple((backend, left) for backend, left in answered if left or not features)
+
+
+def error_messages(outcomes: EntriesByBackend, features: Collection[str], name: str) -> tuple[str, ...]:
+    """Return the messages for the user about back ends that failed, or some of whose features failed.
+
+    Args:
+        outcomes: Name of a back end → for each image or frame its entries (tags, colors and so on), or its error.
+        features: Requested features.
+        name: Name of the image or video. The messages name it, because the errors of several assets are one list.
+    """
+    messages = []
+    for backend, each in outcomes.items():
+        frames = Counter(
+            f"{backend}: {feature}: {message}" if feature else f"{backend}: {message}"
+            for outcome in each
+            for feature, message in _failures(outcome).items()
+            if not feature or feature in features
+        )
+        for text, count in frames.items():
+            part = "" if count == len(each) else f", {count} of {len(each)} frames"
+            messages.append(f"{text} ({name}{part})")
+    return tuple(messages)
+
+
+def _failures(outcome: InferenceOutcome) -> Mapping[str, str]:
+    """Return feature → why it failed; an empty name stands for all features."""
+    if isinstance(outcome, BackendError):
+        return {"": str(outcome)}
+    return outcome.failures if isinstance(outcome, PartialEntries) else {}
 
 
 def select_features(entries: Entries, features: Collection[str]) -> Entries:
     """Return `entries` (tags, colors and so on) without those of features that are not in `features`."""
-    extra = [name for name in (*FEATURES, *EXTRA_FEATURES) if name not in features and getattr(entries, name)]
-    if not extra:
-        return entries
-    return entries.model_copy(update={name: getattr(NO_ENTRIES, name) for name in extra})
+    others = {name: getattr(NO_ENTRIES, name) for name in (*FEATURES, *EXTRA_FEATURES) if name not in features}
+    return entries.model_copy(update=others)
 
 
 def merge_entries(entries_of_backends: Sequence[Entries]) -> Entries:
@@ -138,7 +182,7 @@ def as_json(
 def _entries_as_json(entries: Entries, tag_score: float, requested_features: frozenset[str]) -> dict[str, Any]:
     """Return what was found in an image or video as JSON, without tags that score below `tag_score`.
 
-    The fields `faces`, `texts`, `brands` and `embeddings` are present only if they are requested or `entries` has them.
+    The fields `faces`, `texts`, `brands` and `embeddings` are present if they are requested, even if nothing was found.
     """
     empty: dict[str, Any] = {feature: [] for feature in OPTIONAL_LISTS if feature in requested_features}
     written = {**EMPTY_FIELDS, **empty, **entries.model_dump(exclude_none=True)}

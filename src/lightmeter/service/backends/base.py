@@ -10,6 +10,7 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from lightmeter.media.image_transforms import FitWithin, InputTransform
 from lightmeter.wire.constants import DEFAULT_ROLE
@@ -23,6 +24,18 @@ MAX_SIDE: Final = 1024
 shrunk."""
 
 _DEFAULT_TRANSFORM: Final = FitWithin(MAX_SIDE)
+
+
+class PartialEntries(Entries):
+    """Entries of a picture for which a part of the requested features failed, such as one of a provider's calls.
+
+    The entries of the other features are answered and charged.
+
+    Attributes:
+        failures: Feature that failed → why, as a sentence. It is no part of the answer's JSON.
+    """
+
+    failures: dict[str, str] = Field(exclude=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +86,8 @@ class Backend(Protocol):
     other requests. The service, not the back end, drops tags that score below a request's `tag_score`.
 
     A back end that another package installs has an attribute `prices` (credits for each picture, by feature). It may
-    have `model` and `licence` (short texts), which the list of back ends shows.
+    have `model` and `licence` (short texts), which the list of back ends shows, and `follows_prompt` (whether its
+    descriptions follow a request's prompt; true by default).
 
     Coordinates of texts, brands and faces are in pixels of the picture that the back end gets: `x` and `y` of
     `vertices`; `left`, `top`, `width` and `height` of a box. The service converts them to pixels of the original image
@@ -97,6 +111,8 @@ class Backend(Protocol):
 
     def analyze(self, pictures: Sequence[RGB], features: frozenset[str], options: AnalysisOptions) -> list[Entries]:
         """Analyze pictures; return one `Entries` for each, in order, with the requested features only.
+
+        If only some of the features failed for a picture, its item is a `PartialEntries`.
 
         Args:
             pictures: One or more, at most `BackendTraits.pictures_a_call`.

@@ -63,13 +63,14 @@ class CatalogEntry:
         name: Name of the back end in requests.
         features: Features that the back end offers, such as `tags`.
         prices: Millicredits for each image or video frame, by feature.
-        make: Function that creates the back end. If the back end calls a provider, it counts the calls in the argument.
+        make: Function that creates the back end; it counts calls of a provider in its argument.
         model: Model that the back end uses; empty if it declares none.
         licence: License of the model, or the provider's terms; empty if the back end declares none.
         local: Whether pictures stay on this machine.
         default: Whether a request that names no back end uses this back end.
         reason: Sentence that says why the back end cannot be used; None if it can be used.
         alias_of: Back end for which `name` is an alias; None if `name` is no alias.
+        follows_prompt: Whether its descriptions follow the prompt, role and language of a request.
     """
 
     name: str
@@ -82,6 +83,7 @@ class CatalogEntry:
     default: bool = True
     reason: str | None = None
     alias_of: str | None = None
+    follows_prompt: bool = True
 
 
 class BackendCatalog:
@@ -224,6 +226,7 @@ def _builtin_entry(name: str, builtin: BuiltinBackend, settings: Settings) -> Ca
         licence=builtin.licence,
         prices=_packaged_prices(name, builtin.features),
         reason=reason,
+        follows_prompt=False,
         make=partial(_create_builtin, name, builtin, settings),
     )
 
@@ -252,6 +255,7 @@ def _entry_point_entry(name: str, target: str) -> CatalogEntry:
         model=str(getattr(cls, "model", "")),
         licence=str(getattr(cls, "licence", "")),
         local=bool(getattr(cls, "local", True)),
+        follows_prompt=bool(getattr(cls, "follows_prompt", True)),
         prices=prices,
         reason=None if prices else 'Its class names no prices, such as prices = {"tags": 0.15}, in credits.',
     )
@@ -331,10 +335,7 @@ def _provider_entry(name: str, provider: Provider, table: ProviderTable) -> Cata
 
 
 def _environment(variable: str | None) -> str:
-    """Return the value of the environment variable `variable` without outer white space.
-
-    Return an empty text if the variable is not set, or `variable` is None.
-    """
+    """Return the value of an environment variable without outer white space; empty if it is not set or None."""
     return os.environ.get(variable, "").strip() if variable else ""
 
 

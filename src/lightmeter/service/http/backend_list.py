@@ -38,6 +38,7 @@ def list_backends(catalog: BackendCatalog, rates: RateTable, loaded: Collection[
             model=entry.model or None,
             licence=entry.licence or None,
             alias_of=entry.alias_of,
+            follows_prompt=entry.follows_prompt if "descriptions" in entry.features else None,
         )
         offers.append(offer)
     return Backends(backends=sorted(offers, key=lambda offer: (not offer.available, offer.name)))

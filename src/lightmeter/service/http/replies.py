@@ -83,10 +83,10 @@ def acknowledgment_reply(request: NewRequest | StoredRequest, base_url: str) -> 
 def result_reply(stored: StoredRequest, failed_status: int) -> Reply:
     """Return the reply with the result of a request that has ended.
 
-    The HTTP status of the reply is 200, or `failed_status` if the request has failed.
+    The HTTP status of the reply is 200, or `failed_status` if the request has failed or was cancelled.
     """
     echo = echo_fields(stored)
-    if stored.state is JobState.FAILED:
+    if stored.state is not JobState.COMPLETED:
         return Reply(failed_status, {**echo, "status": "failed", "error": stored.error})
     money = {"credits_paid": stored.paid, "credits": stored.remaining}
     results = orjson.Fragment(stored.result or b"{}")  # inserted as it was stored, without parsing

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Final
 
@@ -28,6 +28,7 @@ import procrastinate
 import psycopg
 from procrastinate.exceptions import ConnectorException
 from procrastinate.jobs import DeleteJobCondition
+from psycopg_pool import AsyncConnectionPool
 
 from lightmeter.clock import Clock
 from lightmeter.service.analysis.fair_queue import TOTAL_TO_ACCOUNT_LIMIT_RATIO
@@ -35,7 +36,12 @@ from lightmeter.service.jobs.fair_job_manager import FairJobManager
 from lightmeter.service.jobs.job_queue import REQUESTS_AT_ONCE, JobQueue
 from lightmeter.service.jobs.runner import Runner
 from lightmeter.service.store import requests
-from lightmeter.service.store.postgres import psycopg_connection, with_search_path
+from lightmeter.service.store.postgres import (
+    CONNECTION_ARGUMENTS,
+    SELECT_SCHEMA,
+    connection_string,
+    psycopg_connection,
+)
 from lightmeter.service.store.requests import NewRequest
 from lightmeter.service.store.sql_dialects import Connection, StoreError
 from lightmeter.service.store.store import Store
@@ -49,10 +55,22 @@ RENEWALS_PER_LEASE: Final = 3
 """A process extends each lease this many times in `lease_s` seconds. So it keeps a lease if it misses one extension."""
 
 MAX_POLL_INTERVAL_S: Final = 5.0
-"""Maximum seconds between two queries for jobs to retry. New jobs start earlier: PostgreSQL's NOTIFY announces them."""
+"""Maximum seconds between two queries for jobs to retry. New jobs start earlier: PostgreSQL's NOTIFY announces them,
+unless a pooler such as PgBouncer in transaction mode holds back its messages."""
 
 RETRY_DELAY_S: Final = 1.0
 """Seconds from a database error, which ends the worker, to the restart of the worker."""
+
+
+class _SchemaPool(AsyncConnectionPool):
+    """Pool of connections to PostgreSQL; each transaction selects the schema of the tables."""
+
+    @asynccontextmanager
+    async def connection(self, timeout: float | None = None) -> AsyncIterator[psycopg.AsyncConnection]:  # noqa: ASYNC109 (psycopg's signature)
+        async with super().connection(timeout) as connection:
+            await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
+            await connection.execute(SELECT_SCHEMA)
+            yield connection
 
 
 class PostgresQueue(JobQueue):
@@ -79,7 +97,13 @@ class PostgresQueue(JobQueue):
         self._stack = AsyncExitStack()
         # Two apps on one queue: store threads add jobs on the connections of the store, and the event loop runs jobs.
         self._enqueue_app = procrastinate.App(connector=procrastinate.SyncPsycopgConnector())
-        connector = procrastinate.PsycopgConnector(conninfo=with_search_path(database), min_size=1, max_size=4)
+        connector = procrastinate.PsycopgConnector(
+            conninfo=connection_string(database),
+            kwargs=CONNECTION_ARGUMENTS,
+            pool_factory=_SchemaPool,
+            min_size=1,
+            max_size=4,
+        )
         self._worker_app = procrastinate.App(connector=connector)
         self._worker_app.job_manager = FairJobManager(connector)
         self._worker_app.task(name=TASK, queue=QUEUE)(runner.run_polled)

@@ -11,11 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import ceil
+from typing import TypeAlias
 
 from lightmeter.errors import OutOfCredits, UsageError
 from lightmeter.pricing.rates import RateTable, Rounding, millicredits_per_image, request_price
 from lightmeter.service.store.sql_dialects import Connection
 from lightmeter.wire.constants import INSUFFICIENT_CREDITS, MAX_CREDITS, NO_CREDITS
+
+BackendFeatures: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
+"""Names of back ends, each with the features that it answers; no features: all except `embeddings`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +35,8 @@ class Tariff:
     rates: RateTable
     rounding: Rounding
     factor: float = 1.0
-    _cache: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-    """(back ends, features) → millicredits for a picture, if the request has no prompt."""
+    _cache: dict[BackendFeatures, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Back ends with features → millicredits for a picture, if the request has no prompt."""
 
     def max_credits(self, backends: Sequence[str], features: Sequence[str], prompt: str | None, pictures: int) -> int:
         """Return the maximum price of a number of pictures, in credits. It is 0 if `backends` is empty.
@@ -47,32 +49,30 @@ class Tariff:
         """
         if not backends:  # the price table takes an empty list for its default back ends
             return 0
-        return request_price(self._millicredits_per_picture(backends, features, prompt), (pictures,), self.rounding)
+        priced = tuple((backend, tuple(features)) for backend in backends)
+        return request_price(self._millicredits_per_picture(priced, prompt), (pictures,), self.rounding)
 
-    def charge(self, pictures: Iterable[tuple[Sequence[str], int]], features: Sequence[str], prompt: str | None) -> int:
+    def charge(self, pictures: Iterable[tuple[BackendFeatures, int]], prompt: str | None) -> int:
         """Return the price of the delivered results, in credits.
 
         Args:
-            pictures: For each image or video: the back ends that answered, and the number of analyzed pictures (1 for
-                an image, or the frames of a video).
-            features: Names of existing features; empty: all features except `embeddings`.
+            pictures: What answered, and for how many pictures (images or video frames).
             prompt: The user's prompt. None or empty: the request has no prompt.
         """
-        exact = [
-            (self._millicredits_per_picture(backends, features, prompt) if backends else 0, n)
-            for backends, n in pictures
-        ]
+        exact = [(self._millicredits_per_picture(answered, prompt), n) for answered, n in pictures]
         if self.rounding is Rounding.REQUEST:
             return request_price(sum(price * n for price, n in exact), (1,), Rounding.REQUEST)
         return sum(request_price(price, (n,), Rounding.IMAGE) for price, n in exact)
 
-    def _millicredits_per_picture(self, backends: Sequence[str], features: Sequence[str], prompt: str | None) -> int:
-        if prompt:
-            return ceil(self.factor * millicredits_per_image(self.rates, backends, features, len(prompt)))
-        key = (tuple(backends), tuple(features))
-        if key not in self._cache:
-            self._cache[key] = ceil(self.factor * millicredits_per_image(self.rates, backends, features))
-        return self._cache[key]
+    def _millicredits_per_picture(self, priced: BackendFeatures, prompt: str | None) -> int:
+        if not prompt and priced in self._cache:
+            return self._cache[priced]
+        chars = len(prompt or "")
+        exact = sum(millicredits_per_image(self.rates, [backend], features, chars) for backend, features in priced)
+        price = ceil(self.factor * exact)
+        if not prompt:
+            self._cache[priced] = price
+        return price
 
 
 class LedgerAccount(StrEnum):

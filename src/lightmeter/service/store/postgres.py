@@ -1,11 +1,15 @@
 """The service's database in PostgreSQL, which any number of processes can share.
 
-All tables, including those of the job queue, are in the PostgreSQL schema `lightmeter`.
+All tables, including those of the job queue, are in the PostgreSQL schema `lightmeter`. Each transaction selects it for
+itself, and nothing else is kept in a session, because a pooler such as PgBouncer may give each transaction of a client
+another session.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 import psycopg
 from procrastinate.schema import SchemaManager
+from psycopg import IsolationLevel
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import ConnectionPool
 
@@ -53,6 +58,20 @@ databases, all migrations up to this one have been applied.
 SCHEMA_LOCK: Final = 0x6C69676874
 """Number of a PostgreSQL advisory lock. Only the process that holds it may create or migrate the tables."""
 
+SELECT_SCHEMA: Final = "SET LOCAL search_path TO lightmeter"
+"""First statement of each transaction."""
+
+CONNECTION_ARGUMENTS: Final[dict[str, Any]] = {"prepare_threshold": None}
+"""Further arguments of psycopg's connections. Prepared statements belong to a session."""
+
+MAX_ATTEMPTS: Final = 5
+"""Maximum number of times that a transaction is run if PostgreSQL rolls it back because of other transactions."""
+
+MAX_PAUSE_S: Final = 0.05
+"""Maximum seconds before such a transaction is run again."""
+
+_ROLLED_BACK: Final = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
+
 _ALREADY_EXISTS: Final = (
     psycopg.errors.DuplicateColumn,
     psycopg.errors.DuplicateFunction,
@@ -83,8 +102,8 @@ def psycopg_connection(db: Connection) -> psycopg.Connection[tuple[Any, ...]]:
     return db.connection
 
 
-def with_search_path(database: str) -> str:
-    """Return a connection string for psycopg: the database URL with the schema `lightmeter` and a connect timeout.
+def connection_string(database: str) -> str:
+    """Return a connection string for psycopg: the database URL with the encoding of texts and a connect timeout.
 
     Raises:
         SettingsError: the URL cannot be parsed.
@@ -93,9 +112,8 @@ def with_search_path(database: str) -> str:
         parameters = conninfo_to_dict(database)
     except psycopg.Error:  # its message would show the URL with the password
         raise SettingsError("The database postgresql://… cannot be read.") from None
-    options = f"{parameters.get('options') or ''} -c search_path=lightmeter".strip()
     parameters.setdefault("connect_timeout", int(CONNECT_TIMEOUT_S))
-    return make_conninfo("", **{**parameters, "options": options, "application_name": "lightmeter"})
+    return make_conninfo("", **{**parameters, "client_encoding": "UTF8", "application_name": "lightmeter"})
 
 
 class PostgresDatabase:
@@ -105,20 +123,23 @@ class PostgresDatabase:
         database: Its URL, `postgresql://…`.
 
     Raises:
-        SettingsError: the database cannot be reached or written, or a newer version of lightmeter or of procrastinate
-            has changed it.
+        SettingsError: the database cannot be reached or written, it is not encoded in UTF-8, or a newer version of
+            lightmeter or of procrastinate has changed it.
     """
 
     def __init__(self, database: str) -> None:
-        conninfo = with_search_path(database)
+        conninfo = connection_string(database)
         try:
-            with psycopg.connect(conninfo) as connection:
+            with psycopg.connect(conninfo, **CONNECTION_ARGUMENTS) as connection:
+                connection.isolation_level = IsolationLevel.READ_COMMITTED
                 _create_or_migrate_tables(connection)
         except psycopg.Error as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise SettingsError(f"The PostgreSQL database cannot be used: {reason}") from error
         self._pool = ConnectionPool(
             conninfo,
+            kwargs=CONNECTION_ARGUMENTS,
+            configure=_set_isolation_level,
             min_size=1,
             max_size=CONNECTIONS,
             timeout=CONNECT_TIMEOUT_S,
@@ -131,7 +152,8 @@ class PostgresDatabase:
     async def run(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in a new transaction in a thread, and return its result after the commit.
 
-        If the caller is cancelled, the transaction goes on.
+        If PostgreSQL rolls the transaction back because of other transactions, run `work` again. If the caller is
+        cancelled, the transaction goes on.
 
         Raises:
             StoreError: PostgreSQL failed.
@@ -141,13 +163,18 @@ class PostgresDatabase:
         return await asyncio.shield(loop.run_in_executor(self._threads, self._transaction, work))
 
     def _transaction(self, work: Callable[[Connection], T]) -> T:
-        try:
-            with self._pool.connection() as connection:
-                return work(_PostgresTransaction(connection))
-        except psycopg.errors.DiskFull as error:
-            raise DatabaseFull("The disk of the PostgreSQL server is full.") from error
-        except psycopg.Error as error:
-            raise StoreError(f"PostgreSQL failed: {type(error).__name__}.") from error
+        for attempts_left in reversed(range(MAX_ATTEMPTS)):
+            try:
+                with self._pool.connection() as connection:
+                    connection.execute(SELECT_SCHEMA)
+                    return work(_PostgresTransaction(connection))
+            except psycopg.errors.DiskFull as error:
+                raise DatabaseFull("The disk of the PostgreSQL server is full.") from error
+            except psycopg.Error as error:
+                if not attempts_left or not isinstance(error, _ROLLED_BACK):
+                    raise StoreError(f"PostgreSQL failed: {type(error).__name__}.") from error
+            time.sleep(random.uniform(0, MAX_PAUSE_S))  # noqa: S311 (so that those in conflict do not meet again)
+        raise AssertionError("the last attempt returns or raises")
 
     def close(self) -> None:
         """Finish all queued transactions and close the connections."""
@@ -157,10 +184,17 @@ class PostgresDatabase:
 
 def _create_or_migrate_tables(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
     """Create the tables of the service and of the job queue, or migrate them, in one transaction."""
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise SettingsError(
+            f"The PostgreSQL database has the encoding {encoding}, which cannot hold the texts of all languages.",
+            hint="Create another: CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0",
+        )
     connection.execute("SELECT pg_advisory_xact_lock(%s)", (SCHEMA_LOCK,))
+    _create_schema(connection)
+    connection.execute(SELECT_SCHEMA)
     version_table = connection.execute("SELECT to_regclass('lightmeter.version')").fetchone()
     if version_table is None or version_table[0] is None:
-        connection.execute("CREATE SCHEMA IF NOT EXISTS lightmeter")
         connection.execute("CREATE TABLE version (version BIGINT NOT NULL, swept_at DOUBLE PRECISION NOT NULL)")
         connection.execute("INSERT INTO version VALUES (%s, 0)", (VERSION,))
         connection.execute(to_postgres_tables(SCHEMA) + CLOCK)
@@ -172,6 +206,23 @@ def _create_or_migrate_tables(connection: psycopg.Connection[tuple[Any, ...]]) -
         connection.execute(to_postgres_tables(step))
     connection.execute("UPDATE version SET version = %s WHERE version <> %s", (VERSION, VERSION))
     _migrate_queue(connection)
+
+
+def _create_schema(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    """Create the schema `lightmeter`, unless there is one: then the role needs no right to create schemas."""
+    if connection.execute("SELECT to_regnamespace('lightmeter')").fetchone() != (None,):
+        return
+    try:
+        connection.execute("CREATE SCHEMA lightmeter")
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise SettingsError(
+            f"The role {connection.info.user} may not create the schema lightmeter in the PostgreSQL database.",
+            hint=f"As the owner of the database: CREATE SCHEMA lightmeter AUTHORIZATION {connection.info.user}",
+        ) from error
+
+
+def _set_isolation_level(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    connection.isolation_level = IsolationLevel.READ_COMMITTED  # of each transaction: what is read is locked, too
 
 
 def _queue_migrations() -> dict[str, Path]:

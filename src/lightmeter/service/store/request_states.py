@@ -4,10 +4,10 @@
 
     running ─complete→ completed
        │ ─fail→ failed
-       │ ─cancel→ failed         (the operator cancelled it)
+       │ ─cancel→ cancelled      (by the operator; its client is told that it has failed)
        │ ─interrupt→ queued      (its process ended; the request runs again)
     queued ─start→ running
-       │ ─cancel→ failed
+       │ ─cancel→ cancelled
        │ ─give_up→ failed        (its process crashed repeatedly while it ran only this request)
 """
 
@@ -20,12 +20,13 @@ from lightmeter.errors import InvalidTransition
 
 
 class JobState(StrEnum):
-    """State of a request: queued, running, completed or failed. The values are stored in the database."""
+    """State of a request. The values are stored in the database."""
 
     QUEUED = "queued"
     RUNNING = "running"
     COMPLETED = "completed"
     FAILED = "failed"
+    CANCELLED = "cancelled"
 
 
 class JobEvent(StrEnum):
@@ -45,11 +46,11 @@ TRANSITIONS: Final[dict[tuple[JobState, JobEvent], JobState]] = {
     (JobState.RUNNING, JobEvent.FAIL): JobState.FAILED,
     (JobState.RUNNING, JobEvent.INTERRUPT): JobState.QUEUED,
     (JobState.QUEUED, JobEvent.GIVE_UP): JobState.FAILED,
-    (JobState.QUEUED, JobEvent.CANCEL): JobState.FAILED,
-    (JobState.RUNNING, JobEvent.CANCEL): JobState.FAILED,
+    (JobState.QUEUED, JobEvent.CANCEL): JobState.CANCELLED,
+    (JobState.RUNNING, JobEvent.CANCEL): JobState.CANCELLED,
 }
 
-FINISHED: Final = frozenset({JobState.COMPLETED, JobState.FAILED})
+FINISHED: Final = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED})
 
 
 def step(state: JobState, event: JobEvent) -> JobState:

@@ -89,7 +89,7 @@ class StoredRequest:
     Attributes:
         request_id: Id of the request in answers.
         account_id: Number of the account that pays.
-        state: Whether the request is queued, running, completed or failed.
+        state: Whether the request is queued, running, completed, failed or cancelled.
         client_polls: Whether the client polls for the result.
         attempts: Number of attempts to run the request so far.
         digest: SHA-256 of the request and its uploads; empty if the request was stored with schema version 1.
@@ -98,7 +98,7 @@ class StoredRequest:
         paid: Credits charged; None until the request has ended.
         remaining: Free credits of the account after the charge; None until the request has ended.
         result: The object `all` of the answer, as JSON; None unless the request has completed.
-        error: Error text for the client; None unless the request has failed.
+        error: Error text for the client; None unless the request has failed or was cancelled.
         crashes: Number of crashes of processes that ran the request.
     """
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from lightmeter.errors import SettingsError
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Version of `SCHEMA`. Each change of the schema needs a version that is higher by 1, and a migration."""
 
 SCHEMA: Final = """
@@ -104,6 +104,11 @@ MIGRATIONS: Final[Mapping[int, str]] = {
         ALTER TABLE requests ADD COLUMN deaths_alone INTEGER NOT NULL DEFAULT 0;
         ALTER TABLE requests ADD COLUMN alone INTEGER NOT NULL DEFAULT 0;
         UPDATE requests SET deaths = attempts - 1 WHERE attempts > 1 AND state IN ('queued', 'running');
+    """,
+    # Up to version 3, a cancelled request was a failed one with this text.
+    3: """
+        UPDATE requests SET state = 'cancelled' WHERE state = 'failed'
+            AND error = 'Request failed: the operator of the service cancelled it, and nothing was charged.';
     """,
 }
 """Version of a database → SQL that migrates the database to the next version, without loss of data."""

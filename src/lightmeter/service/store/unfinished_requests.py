@@ -15,7 +15,7 @@ from lightmeter.service.store.sql_dialects import Connection
 from lightmeter.wire.constants import REQUEST_FAILED
 
 CANCELLED: Final = f"{REQUEST_FAILED}: the operator of the service cancelled it, and nothing was charged."
-"""Error text that the client of a cancelled request gets. `find_cancelled` finds requests by this text."""
+"""Error text that the client of a cancelled request gets."""
 
 _UNFINISHED: Final = f"r.state IN ('{JobState.QUEUED}', '{JobState.RUNNING}')"
 
@@ -61,7 +61,7 @@ def _count_assets(echo: str) -> int:
 
 
 def cancel(db: Connection, request_id: str, at: float) -> bool:
-    """Cancel a request: store that it has failed, and release its reserved credits.
+    """Cancel a request, and release its reserved credits. Its client is told that it has failed.
 
     Return whether it was cancelled: False if the request has already ended or does not exist. If a process is running
     the request, the process stops it when it reads the new state.
@@ -76,9 +76,9 @@ def cancel(db: Connection, request_id: str, at: float) -> bool:
         (request_id,),
     )
     for account_id, state, held in rows:
-        failed = step(JobState(state), JobEvent.CANCEL)
+        cancelled = step(JobState(state), JobEvent.CANCEL)
         reference = LedgerReference(account_id, request_id, at)
-        store_outcome(db, reference, failed, held, AttemptResult(0, None, CANCELLED, at))
+        store_outcome(db, reference, cancelled, held, AttemptResult(0, None, CANCELLED, at))
     return bool(rows)
 
 
@@ -86,7 +86,7 @@ def find_cancelled(db: Connection, request_ids: Collection[str]) -> list[str]:
     """Return those of `request_ids` whose requests the operator has cancelled."""
     marks = ", ".join("?" * len(request_ids))
     rows = db.execute(
-        f"SELECT request_id FROM requests WHERE state = ? AND error = ? AND request_id IN ({marks})",  # noqa: S608 (placeholders)
-        (JobState.FAILED.value, CANCELLED, *request_ids),
+        f"SELECT request_id FROM requests WHERE state = ? AND request_id IN ({marks})",  # noqa: S608 (placeholders)
+        (JobState.CANCELLED.value, *request_ids),
     )
     return [request_id for (request_id,) in rows]

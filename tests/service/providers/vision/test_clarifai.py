@@ -35,11 +35,14 @@ class Servicer(service_pb2_grpc.V2Servicer):
 
     def __init__(self):
         self.script = deque()
+        self.by_model = {}
         self.requests = []
         self.released = threading.Event()
 
     def PostModelOutputs(self, request, context):  # noqa: N802 (the protocol's name)
         self.requests.append((request, dict(context.invocation_metadata())))
+        if request.model_id in self.by_model:
+            return self.by_model[request.model_id]
         if not self.script:
             return answer(CONCEPTS[request.model_id])
         step = self.script.popleft()
@@ -110,7 +113,8 @@ def test_other_models_can_be_set(adapter_of, provider, analyze):
         "clarifai", provider.url, model="food-item-recognition", options={"nsfw_model": "moderation-recognition"}
     )
     analyze(backend)
-    assert [request.model_id for request, _ in provider.requests] == ["moderation-recognition", "food-item-recognition"]
+    models = {request.model_id for request, _ in provider.requests}
+    assert models == {"moderation-recognition", "food-item-recognition"}
 
 
 @pytest.mark.parametrize(
@@ -182,11 +186,15 @@ def test_errors_on_the_providers_side_pass(failure, backend, provider, analyze, 
     assert counted.errors == [("clarifai", "broken")] * 3
 
 
-def test_one_call_that_fails_fails_the_picture(backend, provider, analyze):
-    """A picture fails if its moderation is refused, even if its tags would succeed."""
-    provider.script.append(answer([], CODE.MODEL_DOES_NOT_EXIST, "Model does not exist"))
+def test_one_call_that_fails_fails_its_feature_alone(backend, provider, analyze):
+    """If moderation is refused, the tags that were paid for are kept, and the error is that of the feature."""
+    provider.by_model["nsfw-recognition"] = answer([], CODE.MODEL_DOES_NOT_EXIST, "Model does not exist")
+    entries = analyze(backend)
+    assert set(entries.tags) == {"dog", "no person"}
+    assert {*entries.failures} == {"nsfw"}
+    assert "refused the call: 21200: Model does not exist" in entries.failures["nsfw"]
     with pytest.raises(BackendError, match="refused the call: 21200: Model does not exist"):
-        analyze(backend)
+        analyze(backend, "nsfw")
 
 
 def test_missing_answer_is_a_timeout(adapter_of, provider, analyze, counted):

@@ -209,13 +209,33 @@ def test_another_model_is_sent_along(adapter_of, http_provider, analyze):
     [(3, "refused"), (7, "refused"), (4, "timeout"), (8, "throttled"), (13, "broken"), (14, "broken")],
 )
 def test_an_error_of_the_picture_fails_the_picture(code, kind, adapter_of, http_provider, analyze, counted):
-    """A status in the result fails the picture even where other features were answered."""
-    failed = {**RESULT, "error": {"code": code, "message": "Bad image data."}}
+    """A status in a result without any annotation fails the picture."""
+    failed = {"error": {"code": code, "message": "Bad image data."}}
     http_provider.otherwise = http_provider.reply(200, {"responses": [failed]})
     backend = adapter_of("googlevision", http_provider.url, max_attempts=1)
     with pytest.raises(BackendError, match="Bad image data"):
         analyze(backend)
     assert (counted.errors, counted.usages) == ([("googlevision", kind)], [])
+
+
+def test_annotations_beside_an_error_are_kept(adapter_of, http_provider, analyze, counted):
+    """A status in the result fails the features without annotations; Google guarantees the others."""
+    result = {name: RESULT[name] for name in ("labelAnnotations", "safeSearchAnnotation")}
+    failed = {**result, "error": {"code": 14, "message": "Try again."}}
+    http_provider.otherwise = http_provider.reply(200, {"responses": [failed]})
+    entries = analyze(adapter_of("googlevision", http_provider.url), "tags", "nsfw", "faces")
+    assert entries.tags
+    assert entries.nsfw
+    assert entries.failures == {"faces": "Try again."}
+    assert (counted.errors, len(counted.usages), len(http_provider.requests)) == ([], 1, 1)
+
+
+def test_a_feature_that_is_missing_fails_alone(adapter_of, http_provider, analyze):
+    """A result without moderation keeps its tags."""
+    http_provider.otherwise = http_provider.reply(200, {"responses": [{**RESULT, "safeSearchAnnotation": None}]})
+    entries = analyze(adapter_of("googlevision", http_provider.url))
+    assert entries.tags
+    assert {*entries.failures} == {"nsfw"}
 
 
 def test_a_wait_in_the_details_is_kept(adapter_of, http_provider, analyze):

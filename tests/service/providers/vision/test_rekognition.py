@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 import re
+import threading
 
 import pytest
 from pydantic import SecretStr
@@ -68,7 +69,7 @@ def answers(http_provider):
     def act(handler, released):
         return by_target.get(handler.headers["X-Amz-Target"], unknown)(handler, released)
 
-    http_provider.otherwise = act
+    http_provider.otherwise, http_provider.by_target = act, by_target
     return http_provider
 
 
@@ -144,31 +145,70 @@ def test_the_toolkit_reads_every_feature(backend, analyze, tables):
 
 def test_nothing_found_is_empty_entries(adapter_of, http_provider, analyze):
     """A harmless picture without faces has empty lists."""
-    reply = http_provider.reply
-    http_provider.script.extend([reply(200, {"FaceDetails": []}), reply(200, {"ModerationLabels": []})])
+    http_provider.otherwise = http_provider.reply(200, {"FaceDetails": [], "ModerationLabels": []})
     entries = analyze(adapter_of("rekognition", http_provider.url), "faces", "nsfw")
     assert (entries.faces, entries.nsfw) == ([], [])
 
 
 @pytest.mark.parametrize("code", ["ThrottlingException", "ProvisionedThroughputExceededException"])
-def test_throttling_of_one_call_is_retried(code, backend, analyze, http_provider, counted):
+def test_throttling_of_one_call_is_retried(code, backend, analyze, answers, counted):
     """After throttling, which AWS reports by a code with HTTP status 400, only that call is repeated."""
-    reply = http_provider.reply
-    http_provider.script.extend([reply(200, FACES), reply(400, {"__type": code, "message": "Rate exceeded"})])
+    answers.script.append(answers.reply(400, {"__type": code, "message": "Rate exceeded"}))
     entries = analyze(backend, "faces", "tags")
     assert (len(entries.faces), len(entries.tags)) == (1, 2)
     assert counted.errors == [("rekognition", "throttled")]
-    assert counted.usages == [("rekognition", "DetectFaces"), ("rekognition", "DetectLabels")]
+    assert sorted(counted.usages) == [("rekognition", "DetectFaces"), ("rekognition", "DetectLabels")]
 
 
-def test_one_call_that_fails_fails_the_picture(backend, analyze, http_provider):
-    """If one of several calls is throttled until its last attempt, the picture fails."""
-    throttled = http_provider.reply(
-        400, {"__type": "com.amazonaws.rekognition#ThrottlingException", "message": "Slow down"}
-    )
-    http_provider.script.extend([http_provider.reply(200, FACES), throttled, throttled])
-    with pytest.raises(BackendError, match=r"limits the rate of calls \(2 calls\): ThrottlingException: Slow down"):
-        analyze(backend, "faces", "tags")
+THROTTLED = {"__type": "com.amazonaws.rekognition#ThrottlingException", "message": "Slow down"}
+
+
+def test_one_call_that_fails_fails_its_feature_alone(backend, analyze, answers):
+    """If one of several calls is throttled until its last attempt, the answers of the others are kept."""
+    answers.by_target["RekognitionService.DetectLabels"] = answers.reply(400, THROTTLED)
+    entries = analyze(backend)
+    assert (len(entries.faces), len(entries.nsfw), entries.tags) == (1, 2, {})
+    assert entries.failures == {
+        "tags": "The provider limits the rate of calls (2 calls): ThrottlingException: Slow down"
+    }
+    assert "failures" not in entries.model_dump()
+
+
+def test_calls_that_all_fail_fail_the_picture(adapter_of, analyze, http_provider):
+    """If no call succeeds, the picture fails, and a reason that all calls have is given once."""
+    http_provider.otherwise = http_provider.reply(403, {"__type": "AccessDeniedException", "message": "No."})
+    with pytest.raises(BackendError, match=r"^The provider refused the call: AccessDeniedException: No\.$"):
+        analyze(adapter_of("rekognition", http_provider.url))
+
+
+def test_the_calls_for_a_picture_run_at_once(adapter_of, analyze, answers):
+    """All features of a picture are requested at the same time: no call waits for the answer of another."""
+    answer, together = answers.otherwise, threading.Barrier(3)
+
+    def act(handler, released):
+        together.wait(10)  # it breaks if the calls come one after the other
+        answer(handler, released)
+
+    answers.otherwise = act
+    assert not hasattr(analyze(adapter_of("rekognition", answers.url, max_attempts=1)), "failures")
+
+
+def test_calls_at_once_are_limited(adapter_of, analyze, answers):
+    """The features of a picture share the limit of simultaneous calls."""
+    answer, lock, inside, most = answers.otherwise, threading.Lock(), [0], []
+
+    def act(handler, released):
+        with lock:
+            inside[0] += 1
+            most.append(inside[0])
+        released.wait(0.05)
+        with lock:
+            inside[0] -= 1
+        answer(handler, released)
+
+    answers.otherwise = act
+    assert not hasattr(analyze(adapter_of("rekognition", answers.url, concurrency=1)), "failures")
+    assert most == [1, 1, 1]
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,24 @@ _NEXT_STEPS: Final = {
 """HTTP status → advice that is added to the error message."""
 
 
+_STATUS_OF_CODE: Final = {
+    **dict.fromkeys(("ratelimit", "ratelimitexceeded", "toomanyrequests", "resourceexhausted"), 429),
+    **dict.fromkeys(("insufficientquota", "spendlimitreached"), 429),
+    "overloaded": 529,
+    **dict.fromkeys(("api", "server", "internal", "internalserver"), 500),
+    **dict.fromkeys(("unavailable", "serviceunavailable"), 503),
+    **dict.fromkeys(("timeout", "deadlineexceeded"), 504),
+    **dict.fromkeys(("invalidrequest", "invalidargument", "badrequest"), 400),
+    **dict.fromkeys(("authentication", "unauthenticated", "invalidapikey"), 401),
+    **dict.fromkeys(("permission", "permissiondenied"), 403),
+    "notfound": 404,
+}
+"""Code or type of an error, in lowercase letters and without `error` at its end → the HTTP status that usually has it.
+
+The codes are those of OpenAI, Anthropic, Google and vLLM.
+"""
+
+
 class FailureKind(StrEnum):
     """Reason why a call of a provider failed; also the label of the error metric.
 
@@ -163,7 +181,7 @@ def http_failure(status: int, headers: Mapping[str, str], content: bytes, now_s:
         content: Raw body.
         now_s: Current time in seconds since 1970.
     """
-    body = _decode_json(content)
+    body = parse_json(content)
     message = provider_message(body)
     kind = _kind_of_status(status, is_out_of_quota=bool(_OUT_OF_QUOTA.search(content)))
     is_transient = kind is not FailureKind.REFUSED and status >= 400  # noqa: PLR2004 (a redirect stays a redirect)
@@ -172,6 +190,38 @@ def http_failure(status: int, headers: Mapping[str, str], content: bytes, now_s:
     next_step = f", {_NEXT_STEPS[status]}" if status in _NEXT_STEPS else ""
     text = f"HTTP status {status}{next_step}{': ' + message if message else '.'}"
     return CallFailed(kind, text, is_transient=is_transient, retry_after_s=retry_after_s(headers, body, now_s))
+
+
+def error_in_answer(body: object, headers: Mapping[str, str], now_s: float) -> CallFailed | None:
+    """Convert an error that a provider reports in an answer with HTTP status 200; return None if there is none.
+
+    The call may be repeated if it may be repeated after the HTTP status of such an error.
+
+    Args:
+        body: Decoded body of the answer.
+        headers: Headers of the answer, with lowercase names.
+        now_s: Current time in seconds since 1970.
+    """
+    first = body[0] if isinstance(body, list) and body else body
+    if not isinstance(first, dict):
+        return None
+    error = first if first.get("object") == "error" else first.get("error")
+    if not error:
+        return None
+    fields = error if isinstance(error, dict) else first
+    found = (_status_of(fields.get(name)) for name in ("code", "status", "type"))
+    status = next((each for each in found if each is not None), None)
+    if status is None:
+        return CallFailed(FailureKind.MALFORMED, f"it is an error: {provider_message(first)}")
+    return http_failure(status, headers, orjson.dumps(body), now_s)
+
+
+def _status_of(code: object) -> int | None:
+    """Return the HTTP status that a code in a provider's error stands for, such as 429 or `rate_limit_error`."""
+    word = re.sub(r"[^a-z0-9]", "", str(code).lower())
+    if word.isdecimal():
+        return int(word) if len(word) == 3 and "400" <= word <= "599" else None  # noqa: PLR2004 (RFC 9110)
+    return _STATUS_OF_CODE.get(word.removesuffix("error"))
 
 
 def _kind_of_status(status: int, *, is_out_of_quota: bool) -> FailureKind:
@@ -184,7 +234,8 @@ def _kind_of_status(status: int, *, is_out_of_quota: bool) -> FailureKind:
     return FailureKind.REFUSED
 
 
-def _decode_json(content: bytes) -> Any:
+def parse_json(content: bytes) -> Any:
+    """Return the value of a JSON text; None if it is no JSON."""
     try:
         return orjson.loads(content)
     except ValueError:

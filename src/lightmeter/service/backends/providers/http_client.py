@@ -13,7 +13,13 @@ import httpx2
 import msgspec
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.backends.providers.failures import CallFailed, FailureKind, http_failure
+from lightmeter.service.backends.providers.failures import (
+    CallFailed,
+    FailureKind,
+    error_in_answer,
+    http_failure,
+    parse_json,
+)
 from lightmeter.service.backends.providers.provider import ProviderSettings
 
 MAX_ANSWER_BYTES: Final = 32 * 2**20
@@ -92,11 +98,13 @@ def decode_json(body: bytes, kind: type[T]) -> T:
     """Decode a JSON body as a value of the type `kind`.
 
     Raises:
-        CallFailed: the body is not JSON, or its content does not fit `kind`.
+        CallFailed: the body is not JSON, is an error, or its content does not fit `kind`.
     """
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        if (reported := error_in_answer(parse_json(body), {}, time.time())) is not None:
+            raise reported from None
         raise CallFailed(FailureKind.MALFORMED, f"it is not the expected JSON: {error}") from None
 
 

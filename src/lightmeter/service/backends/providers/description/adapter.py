@@ -21,10 +21,11 @@ from lightmeter.media.image import encode_jpeg
 from lightmeter.media.image_transforms import FitWithin, transform_array
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.providers.description.prompts import prompt_for
-from lightmeter.service.backends.providers.failures import CallFailed, FailureKind
+from lightmeter.service.backends.providers.failures import CallFailed, FailureKind, error_in_answer
 from lightmeter.service.backends.providers.http_client import decode_json, open_client, read_body, translate_errors
 from lightmeter.service.backends.providers.provider import ProviderSettings, Usage
 from lightmeter.service.backends.providers.retry import Retrier
+from lightmeter.wire.model_text import without_thinking
 from lightmeter.wire.response import Description, Entries
 
 TRANSFORM: Final = FitWithin(1024)
@@ -178,11 +179,16 @@ class DescriptionAdapter(ABC):
             with self.send(jpeg, prompt, timeout_s) as response:
                 content = read_body(response, deadline, MAX_ANSWER_BYTES)
             body = decode_json(content, dict[str, Any])
-            self._count_usage(body)
+            error = error_in_answer(body, response.headers, time.time())
+            tokens = self.extract_tokens(body.get("usage"))
+            if error is None or tokens.output:
+                self._count_usage(body, tokens)
+            if error is not None:
+                error.is_transient &= not tokens.output  # what was written is charged, and would be again
+                raise error
             return self.extract_text(body)
 
-    def _count_usage(self, body: Mapping[str, Any]) -> None:
-        tokens = self.extract_tokens(body.get("usage"))
+    def _count_usage(self, body: Mapping[str, Any], tokens: TokenCounts) -> None:
         reported = body.get("model")
         model = reported if isinstance(reported, str) and reported else self.model
         cost = cost_usd(self.settings.base_url, model, tokens)
@@ -235,8 +241,22 @@ def request_fields(options: Mapping[str, str]) -> dict[str, Any]:
     return fields
 
 
+def join_text_parts(content: Sequence[object]) -> str:
+    """Return the texts in the parts of a model's answer, joined; parts of other types, such as thinking, are ignored.
+
+    A part is a text, or an object with a text and a type. Gemini marks a text that is thinking with `thought`.
+    """
+    texts = []
+    for part in content:
+        fields = part if isinstance(part, dict) else {"text": part}
+        is_answer = fields.get("type", "text") in {"text", "output_text"} and not fields.get("thought")
+        if is_answer and isinstance(text := fields.get("text"), str):
+            texts.append(text)
+    return "".join(texts)
+
+
 def clean_description(text: str, *, is_cut: bool) -> str:
-    """Return a description without control characters and outer white space.
+    """Return a description without the model's thinking, control characters and outer white space.
 
     Args:
         text: Text of the model.
@@ -245,7 +265,7 @@ def clean_description(text: str, *, is_cut: bool) -> str:
     Raises:
         CallFailed: the text is empty.
     """
-    cleaned = _CONTROL.sub("", text).strip()
+    cleaned = _CONTROL.sub("", without_thinking(text)).strip()
     if cleaned:
         return cleaned
     if is_cut:
@@ -253,4 +273,5 @@ def clean_description(text: str, *, is_cut: bool) -> str:
             FailureKind.MALFORMED,
             "the model reached its limit of tokens before it wrote any text; the operator can raise the limit",
         )
-    raise CallFailed(FailureKind.MALFORMED, "it has an empty text")
+    reason = "it has the model's thinking, but no answer" if text.strip(" \n\0") else "it has an empty text"
+    raise CallFailed(FailureKind.MALFORMED, reason)

@@ -18,10 +18,11 @@ from lightmeter.service.backends.providers.description.adapter import (
     DescriptionAdapter,
     TokenCounts,
     clean_description,
+    join_text_parts,
     request_fields,
     token_count,
 )
-from lightmeter.service.backends.providers.failures import CallFailed, FailureKind, provider_message
+from lightmeter.service.backends.providers.failures import CallFailed, FailureKind
 from lightmeter.service.backends.providers.http_client import timeouts
 from lightmeter.service.backends.providers.provider import ProviderSettings
 
@@ -98,11 +99,8 @@ class Claude(DescriptionAdapter):
             suffix = f": {reason}" if isinstance(reason, str) and reason else "."
             raise CallFailed(FailureKind.REFUSED, f"the model refused{suffix}")
         if not isinstance(blocks, list):
-            message = provider_message(body.get("error"))
-            raise CallFailed(FailureKind.MALFORMED, f"it has no content{': ' + message if message else '.'}")
-        texts = [block.get("text") for block in blocks if isinstance(block, dict) and block.get("type") == "text"]
-        text = "".join(text for text in texts if isinstance(text, str))
-        return clean_description(text, is_cut=stop == "max_tokens")
+            raise CallFailed(FailureKind.MALFORMED, "it has no content")
+        return clean_description(join_text_parts(blocks), is_cut=stop == "max_tokens")
 
     def extract_tokens(self, usage: object) -> TokenCounts:
         """Return the token counts in `usage`, a field of the answer.

@@ -17,6 +17,7 @@ from lightmeter.service.backends.providers.description.adapter import (
     DescriptionAdapter,
     TokenCounts,
     clean_description,
+    join_text_parts,
     request_fields,
     token_count,
 )
@@ -84,14 +85,18 @@ class OpenAICompatible(DescriptionAdapter):
         choices = body.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
         if not isinstance(choice, dict):
-            error = provider_message(body.get("error"))
-            raise CallFailed(FailureKind.MALFORMED, f"it has no choice{': ' + error if error else '.'}")
+            raise CallFailed(FailureKind.MALFORMED, "it has no choice")
+        if choice.get("error"):
+            raise CallFailed(FailureKind.MALFORMED, f"it ended with an error: {provider_message(choice)}")
         finish, message = choice.get("finish_reason"), choice.get("message")
         if isinstance(finish, str) and finish.startswith("content_filter"):
             raise CallFailed(FailureKind.REFUSED, "its content filter withheld the description")
         if not isinstance(message, dict):
             raise CallFailed(FailureKind.MALFORMED, "it has no message")
         content, refusal = message.get("content"), message.get("refusal")
+        if isinstance(content, list):
+            refusals = (part.get("refusal") for part in content if isinstance(part, dict))
+            refusal, content = next(filter(None, refusals), refusal), join_text_parts(content)
         if isinstance(refusal, str) and refusal.strip():
             raise CallFailed(FailureKind.REFUSED, f"the model refused: {refusal}")
         is_cut = finish == "length"

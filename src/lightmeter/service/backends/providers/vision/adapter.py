@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from threading import BoundedSemaphore, Thread
 from typing import Any, ClassVar, Final, TypeVar
 
-from lightmeter.errors import SettingsError
+from lightmeter.errors import BackendError, SettingsError
 from lightmeter.extras import import_extra
 from lightmeter.media.image import encode_jpeg
-from lightmeter.service.backends.base import RGB, BackendTraits, PictureBackend
+from lightmeter.service.backends.base import RGB, BackendTraits, PartialEntries, PictureBackend
+from lightmeter.service.backends.providers.failures import CallFailed, FailureKind
 from lightmeter.service.backends.providers.provider import ProviderSettings, Usage
 from lightmeter.service.backends.providers.retry import Retrier
 from lightmeter.wire.response import Entries, Tag
+
+log = logging.getLogger("lightmeter.service")
 
 T = TypeVar("T")
 
@@ -130,9 +135,9 @@ class VisionAdapter(PictureBackend):
 
 
 class OneCallPerFeature(VisionAdapter):
-    """Base class of back ends that call a vision API once for each feature of a picture.
+    """Base class of back ends that call a vision API once for each feature of a picture, for all features at once.
 
-    If one of these calls fails, the whole picture fails.
+    If some of these calls fail, the results of the others, which the provider charges, are kept.
 
     Attributes:
         operations: Feature → name of the provider's operation or model that finds it. The metrics count calls by this
@@ -141,12 +146,41 @@ class OneCallPerFeature(VisionAdapter):
 
     operations: Mapping[str, str]
 
+    def __init__(self, settings: ProviderSettings, secrets: Sequence[str] = ()) -> None:
+        super().__init__(settings, secrets)
+        self._free_calls = BoundedSemaphore(settings.concurrency)
+
     def _entries(self, picture: EncodedPicture, features: frozenset[str]) -> Entries:
-        found = {
-            feature: self.call(self.operations[feature], partial(self._request, feature, picture), picture)
-            for feature in sorted(features)
-        }
-        return Entries(**found)
+        found: dict[str, Any] = {}
+
+        def call(feature: str) -> None:
+            try:
+                found[feature] = self.call(
+                    self.operations[feature], partial(self._request_if_free, feature, picture), picture
+                )
+            except BackendError as error:
+                found[feature] = error
+            except Exception as error:  # in a thread, it would be lost
+                log.exception("back end %s failed", self.name)
+                found[feature] = BackendError(f"failed ({type(error).__name__})")
+
+        first, *others = sorted(features)
+        threads = [Thread(target=call, args=(feature,), name=self.name, daemon=True) for feature in others]
+        for thread in threads:
+            thread.start()
+        call(first)
+        for thread in threads:
+            thread.join()
+        return join_features({feature: found[feature] for feature in (first, *others)})
+
+    def _request_if_free(self, feature: str, picture: EncodedPicture, timeout_s: float) -> Any:
+        """Do the same as `_request`, as soon as fewer calls than the limit `concurrency` are in progress."""
+        if not self._free_calls.acquire(timeout=timeout_s):
+            raise CallFailed(FailureKind.TIMEOUT, "too many calls are in progress", is_transient=True)
+        try:
+            return self._request(feature, picture, timeout_s)
+        finally:
+            self._free_calls.release()
 
     @abstractmethod
     def _request(self, feature: str, picture: EncodedPicture, timeout_s: float) -> Any:
@@ -160,6 +194,25 @@ class OneCallPerFeature(VisionAdapter):
         Raises:
             CallFailed: the call failed.
         """
+
+
+def join_features(found: Mapping[str, Any]) -> Entries:
+    """Return the entries of one picture; those of some features may be missing.
+
+    Args:
+        found: Feature → its entries, such as a list of faces, or the exception with which it failed.
+
+    Raises:
+        Exception: all features failed. For a single feature, it is its exception, otherwise a BackendError.
+    """
+    errors = {feature: each for feature, each in found.items() if isinstance(each, Exception)}
+    if not errors:
+        return Entries(**found)
+    if len(errors) == len(found):
+        first, *others = errors.values()
+        raise BackendError(" ".join(dict.fromkeys(map(str, errors.values())))) if others else first
+    answered = {feature: each for feature, each in found.items() if feature not in errors}
+    return PartialEntries(**answered, failures={feature: str(error) for feature, error in errors.items()})
 
 
 def _is_sendable(key: str) -> bool:

@@ -17,7 +17,13 @@ from lightmeter.paths import local_path
 from lightmeter.service.backends.providers.failures import CallFailed, FailureKind, retry_after_s
 from lightmeter.service.backends.providers.http_client import RestClient, decode_json
 from lightmeter.service.backends.providers.provider import ProviderSettings
-from lightmeter.service.backends.providers.vision.adapter import EncodedPicture, VisionAdapter, to_score, to_tags
+from lightmeter.service.backends.providers.vision.adapter import (
+    EncodedPicture,
+    VisionAdapter,
+    join_features,
+    to_score,
+    to_tags,
+)
 from lightmeter.service.backends.providers.vision.service_account import ServiceAccount
 from lightmeter.wire.response import Brand, Color, Entries, Face, Nsfw, Text
 
@@ -217,21 +223,29 @@ class GoogleVision(VisionAdapter):
         results = decode_json(body, BatchAnnotateResponse).responses
         if len(results) != 1:
             raise CallFailed(FailureKind.MALFORMED, f"it has {len(results)} results for one picture")
-        result = results[0]
-        if result.error is not None and result.error.code:
-            raise _result_failure(result.error)
-        return read_result(result, features, self.name)
+        return read_result(results[0], features, self.name)
 
 
 def read_result(result: AnnotateResult, features: frozenset[str], source: str) -> Entries:
     """Convert Google Vision's result for one picture to entries (tags, faces, …) of the requested `features`.
 
-    `source` is the name of the back end, which becomes the `source` of each entry.
+    A result may hold an error beside what was found; then a feature without entries failed. `source` is the name of the
+    back end, which becomes the `source` of each entry.
 
     Raises:
-        CallFailed: `nsfw` was requested, and the result lacks it.
+        CallFailed: all requested features failed.
     """
-    return Entries(**{feature: _READERS[feature](result, source) for feature in features})
+    found: dict[str, Any] = {}
+    error = None if result.error is None or not result.error.code else _result_failure(result.error)
+    for feature in sorted(features):
+        try:
+            entries = _READERS[feature](result, source)
+            found[feature] = entries if entries or error is None else error
+        except CallFailed as missing:
+            found[feature] = error or missing
+    if error is not None and all(each is error for each in found.values()):
+        raise error
+    return join_features(found)
 
 
 def _result_failure(error: RpcStatus) -> CallFailed:
