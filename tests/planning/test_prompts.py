@@ -48,7 +48,7 @@ def picture(tmp_path, monkeypatch):
 async def test_local_back_ends_answer_no_question(picture, options):
     """Where only back ends that ignore prompts describe pictures, the plan is refused and says what to name."""
     with pytest.raises(SettingsError, match=r"^(ask|prompt): ") as refused:
-        await lm.plan([picture], **options)
+        await lm.aio.plan([picture], **options)
     assert "gemini" in refused.value.hint
     assert refused.value.exit_code == 2
 
@@ -56,14 +56,14 @@ async def test_local_back_ends_answer_no_question(picture, options):
 @pytest.mark.parametrize("options", [{"prompt": ""}, {"prompt": "  "}, {"role": "critic"}, {"language": "German"}])
 async def test_what_is_no_prompt_is_planned(picture, options):
     """An empty prompt, a role and a language are planned with any back end."""
-    plan = await lm.plan([picture], **DESCRIBED, **options)
+    plan = await lm.aio.plan([picture], **DESCRIBED, **options)
     assert plan.counts["pending"] == 1
 
 
 async def test_the_stream_refuses_too(picture, tmp_path):
     """A run that spends while it reads is refused before it sends anything."""
     with pytest.raises(SettingsError, match="ask: template"):
-        await lm.run([picture], tmp_path / "out", ask=ASK, budget=5, stream=True)
+        await lm.aio.run([picture], tmp_path / "out", ask=ASK, budget=5, stream=True)
 
 
 def test_the_command_exits_with_2(picture, tmp_path):
@@ -83,11 +83,11 @@ async def test_a_provider_beside_template(picture, monkeypatch):
     with openai_stub() as stub:
         monkeypatch.setenv("GEMINI_BASE_URL", stub.base_url)
         both = {"backends": ["template", "gemini"], **DESCRIBED}
-        await lm.plan([picture], prompt="Count the cups.", **both)
+        await lm.aio.plan([picture], prompt="Count the cups.", **both)
         with pytest.raises(SettingsError, match="ask: template cannot") as refused:
-            await lm.plan([picture], ask=ASK, **both)
+            await lm.aio.plan([picture], ask=ASK, **both)
         assert "--backends gemini" in refused.value.hint
-        await lm.plan([picture], ask=ASK, backends=["gemini", "imagenet"])
+        await lm.aio.plan([picture], ask=ASK, backends=["gemini", "imagenet"])
 
 
 async def test_another_service_says_which_back_ends_follow_prompts(picture, monkeypatch):
@@ -96,4 +96,4 @@ async def test_another_service_says_which_back_ends_follow_prompts(picture, monk
         odd_service(key="mine", credits=100, backends=["template"]) as base_url,
         pytest.raises(SettingsError, match="ask: template cannot"),
     ):
-        await lm.plan([picture], base_url=base_url, ask=ASK, upload="always")
+        await lm.aio.plan([picture], base_url=base_url, ask=ASK, upload="always")
