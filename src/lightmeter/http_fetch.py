@@ -9,12 +9,9 @@ from __future__ import annotations
 import asyncio
 import re
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from functools import partial
-from math import isfinite
 from typing import Any, Final
 
 import aiohttp
@@ -23,6 +20,7 @@ from aiohttp.http_exceptions import BadHttpMessage
 from yarl import URL
 
 from lightmeter.errors import FetchError, ForbiddenAddress
+from lightmeter.http_message import MAX_CODINGS, Inflater, ResponseHead, find_inflater, read_head
 from lightmeter.http_url import HttpUrl, parse_http_url, resolve_location
 from lightmeter.media.media_info import SNIFF_BYTES, sniff
 
@@ -55,64 +53,50 @@ CONTENT_STATUSES: Final = frozenset({200, 203, PARTIAL})
 """HTTP statuses of a response that holds the content; 206 counts only if the part is the whole, or was asked for."""
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-_GZIP_MAGIC: Final = b"\x1f\x8b"
-_ZLIB_METHOD: Final = 8  # in the low half of the first byte of zlib data (RFC 1950)
 _DECODED: Final = frozenset({"gzip", "x-gzip", "deflate"})
 _NOT_DECODED: Final = frozenset({"br", "zstd", "compress", "x-compress"})
-_MAX_CODINGS: Final = 4
-_CONTENT_LENGTH: Final = re.compile(rb"^content-length:([^\r\n]*)\r?\n", re.IGNORECASE | re.MULTILINE)
-_CHUNKED: Final = re.compile(rb"^transfer-encoding:[^\r\n]*chunked[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
-_HEAD_END: Final = re.compile(rb"\r?\n\r?\n")
 
 
 class IncompleteEncoding(aiohttp.ClientPayloadError):
     """The content ended before the end of its compressed data."""
 
 
-class _LenientResponses(ResponseHandler):
-    """Protocol of a connection; accepts what aiohttp's parser refuses, and limits the size of a response's head.
+class LenientProtocol(ResponseHandler):
+    """Protocol of a connection; hands aiohttp heads that it accepts, and limits the size of a response's head."""
 
-    Several equal `Content-Length` headers count as one (RFC 9110, section 8.6), and with chunks they do not count (RFC
-    9112, section 6.3). Different lengths are left to the parser, which refuses them.
-    """
-
-    _head: bytearray | None = None  # what has arrived of a head; None if no head is awaited
+    max_head_bytes = MAX_HEAD_BYTES
+    _wire: bytearray | None = None  # what has arrived of a response; None if no head is awaited
 
     def set_response_params(self, **params: Any) -> None:
         """Prepare for the response to the next request; aiohttp calls this before it sends the request."""
-        self._head = bytearray()
+        self._wire = bytearray()
         super().set_response_params(**params)
 
     def data_received(self, data: bytes) -> None:
-        """Keep bytes back until the head is complete."""
-        if self._head is None:
+        """Keep bytes back until the head is complete; interim responses and empty lines before it are dropped."""
+        if self._wire is None:
             super().data_received(data)
             return
-        searched = max(0, len(self._head) - 3)
-        self._head += data
-        while end := _HEAD_END.search(self._head, searched):
-            if self._head[:5] != b"HTTP/" or self._head[8:10] != b" 1":
-                break
-            del self._head[: end.end()]  # an informational response, such as 103, precedes the response
-            searched = 0
-        if len(self._head) > MAX_HEAD_BYTES and (end is None or end.end() > MAX_HEAD_BYTES):
-            self.set_exception(BadHttpMessage(f"the headers have more than {MAX_HEAD_BYTES:,} bytes"))
+        searched = max(0, len(self._wire) - 3)
+        self._wire += data if self._wire else data.lstrip(b"\r\n")
+        while (head := read_head(self._wire, searched)) is not None and head.is_interim:
+            self._wire, searched = self._wire[head.size :].lstrip(b"\r\n"), 0
+        if (len(self._wire) if head is None else head.size) > self.max_head_bytes:
+            self.set_exception(BadHttpMessage(f"the headers have more than {self.max_head_bytes:,} bytes"))
             self.close()
-        elif end is not None or not self._head.startswith(b"HTTP/"[: len(self._head)]):
-            head, self._head = bytes(self._head), None
-            split = 0 if end is None else end.end()
-            super().data_received(_with_one_length(head[:split]) + head[split:])
+        elif head is not None:
+            wire, self._wire = bytes(self._wire), None
+            super().data_received(self.strict_head(head, wire) + wire[head.size :])
+
+    def strict_head(self, head: ResponseHead, wire: bytes) -> bytes:
+        """Return the head for aiohttp. One that contradicts itself stays as in `wire`, so that aiohttp refuses it."""
+        return head.to_strict(with_fields=True) if head.is_clear else wire[: head.size]
 
 
-def _with_one_length(head: bytes) -> bytes:
-    """Return a response's head with at most one `Content-Length`, unless several contradict one another."""
-    lengths = {part.strip() for value in _CONTENT_LENGTH.findall(head) for part in value.split(b",")}
-    is_chunked = _CHUNKED.search(head) is not None
-    if len(lengths) != 1 and not is_chunked:
-        return head
-    status, newline, headers = _CONTENT_LENGTH.sub(b"", head).partition(b"\n")
-    length = b"" if is_chunked else b"Content-Length: " + lengths.pop() + b"\r\n"
-    return status + newline + length + headers
+def set_protocol(connector: aiohttp.TCPConnector, protocol: type[LenientProtocol]) -> None:
+    """Give each new connection of `connector` the class `protocol`."""
+    factory: Any = partial(protocol, loop=asyncio.get_running_loop())
+    connector._factory = factory  # noqa: SLF001 (there is no option)
 
 
 def open_session(connector: aiohttp.TCPConnector, headers: Mapping[str, str]) -> aiohttp.ClientSession:
@@ -120,8 +104,7 @@ def open_session(connector: aiohttp.TCPConnector, headers: Mapping[str, str]) ->
 
     `headers` are sent with each request.
     """
-    protocol: Any = partial(_LenientResponses, loop=asyncio.get_running_loop())
-    connector._factory = protocol  # noqa: SLF001 (there is no option)
+    set_protocol(connector, LenientProtocol)
     return aiohttp.ClientSession(
         connector=connector,
         headers={**headers, "Accept-Encoding": "identity"},
@@ -202,78 +185,45 @@ async def content_chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[byt
         IncompleteEncoding: the compressed data ends too early; all content before was yielded.
         aiohttp.ClientError, TimeoutError, OSError: the transfer broke off.
     """
-    chunks, codings = response.content.iter_chunked(CHUNK_BYTES), content_codings(response)
-    if len(codings) > _MAX_CODINGS:
-        raise FetchError(f"it has more than {_MAX_CODINGS} Content-Encodings")
-    async for chunk in _decoded(chunks, codings):
-        yield chunk
-
-
-async def _decoded(chunks: AsyncIterator[bytes], codings: Sequence[str]) -> AsyncIterator[bytes]:
-    """Yield content after undoing its `codings`, the last one first; stop as soon as it is an image or a video."""
-    first = b""
-    if codings:
+    chunks: AsyncIterator[bytes] = response.content.iter_chunked(CHUNK_BYTES)
+    codings = content_codings(response)
+    if len(codings) > MAX_CODINGS:
+        raise FetchError(f"it has more than {MAX_CODINGS} Content-Encodings")
+    for coding in reversed(codings):  # the last one was applied last
+        first = b""
         async for chunk in chunks:
             first += chunk
             if len(first) >= SNIFF_BYTES:
                 break
-        is_plain = sniff(first) is not None or (codings[-1].endswith("gzip") and not first.startswith(_GZIP_MAGIC))
-        if first and not is_plain:
-            async for chunk in _decoded(_inflated(_joined(first, chunks), codings[-1]), codings[:-1]):
-                yield chunk
-            return
-    async for chunk in _joined(first, chunks):
-        yield chunk
-
-
-async def _joined(first: bytes, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    if first:
-        yield first
+        chunks = _joined(first, chunks)
+        if not first or sniff(first) is not None:
+            break
+        inflater = find_inflater(first, coding, CHUNK_BYTES)
+        if inflater is None and coding in _NOT_DECODED:
+            raise FetchError(f"its Content-Encoding {coding} cannot be decoded here")
+        if inflater is None:
+            break
+        chunks = _inflated(chunks, inflater)
     async for chunk in chunks:
         yield chunk
 
 
-async def _inflated(chunks: AsyncIterator[bytes], coding: str) -> AsyncIterator[bytes]:
-    """Yield decompressed gzip or deflate data in pieces of at most `CHUNK_BYTES`."""
-    if coding in _NOT_DECODED:
-        raise FetchError(f"its Content-Encoding {coding} cannot be decoded here")
-    decoder = None
+async def _joined(first: bytes, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for chunk in chunks:
+        yield chunk
+
+
+async def _inflated(chunks: AsyncIterator[bytes], inflater: Inflater) -> AsyncIterator[bytes]:
+    """Yield decompressed data in pieces of at most `CHUNK_BYTES`."""
     async for compressed in chunks:
-        data = compressed
-        while data:
-            if decoder is None:
-                is_headed = coding != "deflate" or data[0] & 0xF == _ZLIB_METHOD
-                decoder = zlib.decompressobj(zlib.MAX_WBITS | 32 if is_headed else -zlib.MAX_WBITS)
-            elif decoder.eof:
-                if not data.startswith(_GZIP_MAGIC):
-                    return
-                decoder = zlib.decompressobj(zlib.MAX_WBITS | 32)  # a further member of the same file
-            try:
-                yield decoder.decompress(data, CHUNK_BYTES)
-            except zlib.error as error:
-                raise FetchError("its Content-Encoding does not decode") from error
-            data = decoder.unused_data if decoder.eof else decoder.unconsumed_tail
-            await asyncio.sleep(0)  # a few kilobytes may expand to gigabytes
-    if decoder is None or not decoder.eof:
-        raise IncompleteEncoding("The compressed content is not completed.")
-
-
-def parse_wait_s(text: str, now_s: float) -> float | None:
-    """Return how many seconds a header such as `Retry-After` asks to wait; None if it holds no number and no date.
-
-    Args:
-        text: A number of seconds, or an HTTP date (RFC 9110, section 10.2.3).
-        now_s: Present time in seconds since 1970.
-
-    Returns:
-        0 or more.
-    """
-    try:
-        wait_s = float(text)
-    except ValueError:
         try:
-            date = parsedate_to_datetime(text)
-            wait_s = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now_s
-        except (ValueError, TypeError, OverflowError, IndexError):
-            return None
-    return max(0.0, wait_s) if isfinite(wait_s) else None
+            for piece in inflater.pieces(compressed):
+                yield piece
+                await asyncio.sleep(0)  # a few kilobytes may expand to gigabytes
+        except zlib.error as error:
+            raise FetchError("its Content-Encoding does not decode") from error
+        if inflater.has_rest:
+            return
+    if not inflater.is_whole:
+        raise IncompleteEncoding("The compressed content is not completed.")

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.client.classify import classify_poll, classify_submission
-from lightmeter.client.http_answer import RawAnswer, decode_answer
-from lightmeter.client.http_message import decode_content, read_body, read_head
+from lightmeter.client.http_answer import RawAnswer, decode_answer, decode_content
 from lightmeter.export.asset_matching import outcome_of
+from lightmeter.http_message import find_inflater, read_body, read_head
 
 LIMIT = 1_000_000
 START = b"HTTP/1.1 200 OK\r\n"
@@ -91,3 +91,16 @@ def test_a_bomb_is_not_decoded(compress):
     assert decode_content(compress(bomb), "deflate", LIMIT) is None
     assert decode_content(gzip.compress(compress(bomb)), "gzip", LIMIT) in {None, compress(bomb)}
     assert decode_content(compress(bomb), "deflate", 3 * LIMIT) == bomb
+
+
+@pytest.mark.parametrize("excess", [0, 1, 130, 258])
+@pytest.mark.parametrize("compress", [gzip.compress, zlib.compress, lambda b: zlib.compress(b)[2:-4]])
+def test_pieces_are_the_whole(compress, excess):
+    """What arrives byte by byte, or at once, is decompressed to its last byte, whatever the size of the pieces."""
+    body = bytes(3000 + excess)
+    packed = compress(body)
+    for size in (1, len(packed)):
+        inflater = find_inflater(packed, "deflate", 1000)
+        parts = [packed[at : at + size] for at in range(0, len(packed), size)]
+        assert b"".join(piece for part in parts for piece in inflater.pieces(part)) == body
+        assert inflater.is_whole

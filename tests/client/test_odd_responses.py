@@ -11,6 +11,7 @@ from contextlib import suppress
 import aiohttp
 import pytest
 
+from lightmeter.client import transport
 from lightmeter.client.classify import ResponseVerdict, classify_poll, classify_submission
 from lightmeter.client.client import Client
 from lightmeter.client.http_answer import RawAnswer
@@ -95,6 +96,21 @@ async def test_a_head_without_end_is_cut(serving):
         with pytest.raises(OutcomeUnknown, match="longer") as raised:
             await client.send_request(BODY)
     assert raised.value.body.startswith(b"HTTP/1.1 200 OK\r\nX: aaa")
+
+
+async def test_a_body_without_end_is_cut(serving, monkeypatch):
+    """A body that ends with the connection is given up at its limit, and what has come is not taken for the whole."""
+    monkeypatch.setattr(transport, "_MAX_ANSWER_BYTES", 1000)
+
+    async def script(reader, writer, _received):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n" + b"a" * 2_000_000)
+        await writer.drain()
+
+    async with serving(script) as received, Client(received.base_url, "key") as client:
+        with pytest.raises(OutcomeUnknown, match="longer") as raised:
+            await client.send_request(BODY)
+    assert raised.value.body.startswith(b"aaa")
 
 
 @pytest.fixture

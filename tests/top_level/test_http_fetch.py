@@ -16,7 +16,8 @@ import pytest
 
 from lightmeter.engine.url_uploads import UploadFetcher
 from lightmeter.errors import FetchError
-from lightmeter.http_fetch import MAX_HEAD_BYTES, MAX_REDIRECTS, parse_wait_s
+from lightmeter.http_fetch import MAX_HEAD_BYTES, MAX_REDIRECTS
+from lightmeter.http_message import parse_wait_s
 from lightmeter.manifest.item import Item
 from lightmeter.media.image import encode_jpeg
 from lightmeter.prechecks import host_requests
@@ -191,6 +192,7 @@ UNUSUAL = [
     response(b"%x\r\n%s\r\n0\r\n\r\n" % (len(SMALL), SMALL), "Transfer-Encoding: chunked"),
     response(SMALL, length=False),
     b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n" + response(SMALL, f"Content-Length: {len(SMALL)}"),
+    b"\r\n" + response(SMALL, "X-Trace: a\0b", "this is no header", "bad name: 1", "Upgrade: h2c"),
     [bytes([byte]) for byte in response(b"", f"Content-Length: {len(SMALL)}", length=False)] + [SMALL],
 ]
 

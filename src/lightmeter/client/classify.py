@@ -44,8 +44,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from functools import cached_property
 from http import HTTPStatus
@@ -54,6 +52,7 @@ from typing import Any, Final
 from lightmeter.client.http_answer import RawAnswer, body_excerpt, decode_answer
 from lightmeter.facts.answer_fields import AnswerFields
 from lightmeter.facts.lenient_json import parse_object_lenient
+from lightmeter.http_message import parse_http_date, parse_wait_s
 from lightmeter.wire.constants import (
     ACCESS_DENIED,
     FILE_TOO_LARGE,
@@ -78,11 +77,6 @@ _INVALID_REQUEST_TEXTS: Final = tuple(
 )
 _NOT_FOUND: Final = re.compile(r"request id .* not found", re.IGNORECASE | re.DOTALL)
 _NOT_ACTED_UPON: Final = (HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.PERMANENT_REDIRECT)
-_SECONDS: Final = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
-"""Pattern of a Retry-After in seconds; a number with more digits is ignored.
-
-The standard allows only whole seconds, but some services send fractions.
-"""
 
 
 class ResponseVerdict(StrEnum):
@@ -226,16 +220,8 @@ def retry_after_s(raw: RawAnswer, *, now: float | None = None) -> float | None:
     since the epoch. If `now` is None, too, the date is ignored. Source: RFC 9110, section 10.2.3.
     """
     text = raw.headers.get("retry-after", "").strip()
-    if not text:
-        return None
-    if _SECONDS.fullmatch(text):
-        return float(text)
-    until = _date(text)
-    if until is None:
-        return None
-    since = _date(raw.headers.get("date", ""))
-    start = now if since is None else since
-    return None if start is None else max(0.0, until - start)
+    since = parse_http_date(raw.headers.get("date", ""))
+    return None if text.startswith("-") else parse_wait_s(text, now if since is None else since)
 
 
 def _submission_verdict(facts: _AnswerFacts) -> ResponseVerdict:
@@ -318,13 +304,3 @@ def _plain_denial(body: bytes) -> str | None:
     """Return the body as text if it is plain text (not JSON) which says that access is denied; None otherwise."""
     plain = body_excerpt(body).strip('"')
     return plain if plain.casefold().startswith(_ACCESS_DENIED_TEXT) else None
-
-
-def _date(text: str) -> float | None:
-    """Return an HTTP date as seconds since the epoch; None if it cannot be parsed."""
-    try:
-        parsed = parsedate_to_datetime(text)
-        aware: datetime = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
-        return aware.timestamp()
-    except (ValueError, OverflowError):
-        return None

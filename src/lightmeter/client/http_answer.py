@@ -1,23 +1,31 @@
-"""An HTTP answer as received, and the lenient decoding of its body. Imports no HTTP library.
+"""An HTTP answer as received, and the lenient decoding of its body. Pure; imports no HTTP library.
 
 An answer that was paid for must not be lost because one entry of its JSON is invalid. So invalid entries are dropped.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 
+import zstandard
 from pydantic import ValidationError
 
 from lightmeter.facts.answer_fields import AnswerFields
 from lightmeter.facts.lenient_json import parse_object_lenient
+from lightmeter.http_message import MAX_CODINGS, find_inflater
 from lightmeter.wire.response import Answer, flat_brands
 
 _EXCERPT_CHARS: Final = 200
 """Most characters of a body that `body_excerpt` returns for an error message."""
+
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+_CHECKSUM_BYTES: Final = 8
+"""Bytes of the checksum and length at the end of gzip. They are decoded last, so that a wrong one loses no content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +46,48 @@ class RawAnswer:
     def is_success(self) -> bool:
         """Whether the HTTP status is 2xx."""
         return HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
+
+
+def decode_content(body: bytes, coding: str, max_bytes: int) -> bytes | None:
+    """Return the body without compression; None if it is longer than `max_bytes` then.
+
+    The first bytes of the body tell how it is compressed, since the header Content-Encoding may be wrong. What cannot
+    be decoded is returned as it came, so that a later version can decode it. Bytes after the compressed ones are
+    dropped.
+
+    Args:
+        body: The body as received.
+        coding: Value of the header Content-Encoding. It only matters for the format `deflate` without a header.
+        max_bytes: Most bytes of the decoded body.
+    """
+    for _ in range(MAX_CODINGS):
+        decoded, is_whole = _decode_once(body, coding, max_bytes)
+        if len(decoded) > max_bytes:
+            return None
+        if not is_whole and parse_object_lenient(decoded) is None:
+            return body
+        body = decoded
+    return body
+
+
+def _decode_once(body: bytes, coding: str, max_bytes: int) -> tuple[bytes, bool]:
+    """Return (decoded bytes, whether they are known to be whole); no bytes if `body` is not compressed.
+
+    Decoding stops soon after `max_bytes` bytes.
+    """
+    decoded, is_whole = b"", False
+    with suppress(zstandard.ZstdError, zlib.error):
+        if body.startswith(_ZSTD):
+            with zstandard.ZstdDecompressor().stream_reader(body, read_across_frames=True) as reader:
+                decoded = reader.read(max_bytes + 1)
+        elif (inflater := find_inflater(body, coding, max_bytes + 1)) is not None:
+            for part in (body[:-_CHECKSUM_BYTES], body[-_CHECKSUM_BYTES:]):
+                for piece in inflater.pieces(part):
+                    decoded += piece
+                    if len(decoded) > max_bytes:
+                        return decoded, False
+            is_whole = inflater.is_whole
+    return decoded, is_whole
 
 
 def decode_answer(body: bytes) -> Answer | None:

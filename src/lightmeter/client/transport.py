@@ -21,12 +21,12 @@ from pydantic import SecretStr
 from yarl import URL
 
 from lightmeter.client.base_url import normalize_base_url
-from lightmeter.client.http_answer import RawAnswer
-from lightmeter.client.http_message import decode_content
+from lightmeter.client.http_answer import RawAnswer, decode_content
 from lightmeter.client.proxy import proxy_url
 from lightmeter.client.response_recorder import PRESENT_RECORDER, RecordingConnector, ResponseRecorder
 from lightmeter.errors import OutcomeUnknown, SettingsError, Unreachable, UsageError
 from lightmeter.facts.lenient_json import parse_object_lenient
+from lightmeter.http_message import ResponseHead
 from lightmeter.redaction import has_credentials
 from lightmeter.telemetry import trace_headers
 from lightmeter.wire.constants import AUTH_HEADER
@@ -277,12 +277,12 @@ class Transport:
             while chunk := await response.content.readany():
                 restart(limits.read_s)
                 chunks.append(chunk)
-        if recorder.head is not None:
-            if not recorder.head.status:
-                raise ValueError("it does not begin as HTTP")
-            return RawAnswer(recorder.head.status, recorder.head.headers, b"".join(chunks))
-        received = {name.lower(): value for name, value in response.headers.items()}
-        return RawAnswer(response.status, received, b"".join(chunks))
+        # Without a head of its own, the response came over no connection: recorded tests replace the session.
+        received = tuple((name.lower(), value) for name, value in response.headers.items())
+        head = recorder.head or ResponseHead(response.status, received, 0)
+        if not head.status or recorder.is_too_long:
+            raise ValueError("it does not begin as HTTP, or is too long")
+        return RawAnswer(head.status, head.headers, b"".join(chunks))
 
     def _translate_error(
         self, error: Exception, method: str, path: str, recorder: ResponseRecorder

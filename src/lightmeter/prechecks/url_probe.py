@@ -29,9 +29,9 @@ from lightmeter.http_fetch import (
     content_codings,
     has_only_a_part,
     open_session,
-    parse_wait_s,
     request_content,
 )
+from lightmeter.http_message import parse_http_date, parse_wait_s
 from lightmeter.media.media_info import SNIFF_BYTES, sniff
 from lightmeter.prechecks.memory_limit import MemoryReservation
 from lightmeter.prechecks.robots_rules import USER_AGENT, opt_out_directive
@@ -265,7 +265,7 @@ def _to_probe_response(response: aiohttp.ClientResponse, requested_bytes: int) -
     content_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     etag = response.headers.get("ETag") or response.headers.get("Last-Modified")
     # The host's own clock, if it names it: seconds from 1970 to `Date`.
-    now_s = parse_wait_s(response.headers.get("Date", ""), 0.0) or time.time()
+    now_s = parse_http_date(response.headers.get("Date", "")) or time.time()
     return ProbeResponse(
         response.status,
         content_type,

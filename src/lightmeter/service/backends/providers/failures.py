@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from lightmeter.http_fetch import parse_wait_s
+from lightmeter.http_message import parse_wait_s
 
 MAX_MESSAGE_CHARS: Final = 200
 """Maximum length, in characters, of a provider's message that an error message quotes; a longer one is cut. It is
