@@ -318,8 +318,9 @@ def test_only_the_named_credits_can_be_spent(one, tmp_path):
         "continues": False,
         "price": {"low": 1, "high": 1, "label": "exact"},
         "budget": 7,
+        "free": False,
         "balance": 1_000_000_000,
-        "command": f"lightmeter run {one} --out {tmp_path / 'out'} --features colors --budget 7",
+        "command": f"lightmeter run {one} --out {tmp_path / 'out'} --features colors --prices demo --budget 7",
     }
     for method, params in (("spend", {"max_credits": 2}), ("run", {}), ("plan", {}), ("_start", {})):
         assert "error" in ask(planner, method, **params)

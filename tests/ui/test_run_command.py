@@ -89,11 +89,11 @@ def test_command_line_of_a_run_with_other_options_has_another_folder(tmp_path):
     out = lm.run(lm.plan(manifest, features="colors", budget=9), out=tmp_path / "out").folder
     planner = PlannerView.for_run(out)
     planner.wait()
-    same = f"lightmeter run {manifest} --out {out} --features colors --budget 9"
+    same = f"lightmeter run {manifest} --out {out} --features colors --prices demo --budget 9"
     assert planner.offer["command"] == same
     planner.set_form(budget=7)
     click(planner, "make_plan")
     assert planner.offer["command"] == same.replace("--budget 9", "--budget 7")
     planner.set_form(budget=9, features=["nsfw"])
     click(planner, "make_plan")
-    assert planner.offer["command"] == f"lightmeter run {manifest} --out {out}-2 --features nsfw --budget 9"
+    assert planner.offer["command"] == f"lightmeter run {manifest} --out {out}-2 --features nsfw --prices demo --budget 9"

@@ -53,7 +53,7 @@ from lightmeter.planning.frame_savings import FrameSavings, frame_savings
 from lightmeter.planning.plan_file import thumbnails_beside, write_plan_file
 from lightmeter.planning.plan_text import ReasonCount, plan_as_html, plan_as_json, plan_as_text
 from lightmeter.planning.preflight import ServiceInfo
-from lightmeter.planning.price_sources import price_meta, rates_for
+from lightmeter.planning.price_sources import price_meta, rates_for, with_prices_from_settings
 from lightmeter.planning.send_order import check_column, check_sample_column, set_send_order
 from lightmeter.pricing.estimate import CreditRange, FrameRange, price_advice, price_range, run_price
 from lightmeter.pricing.rates import Rounding, least_charged_milli, parse_rounding
@@ -295,9 +295,9 @@ class Plan:
             SettingsError: an option is wrong (the message names it), or the service lacks a back end.
             UsageError: the option needs the rows to be checked or screened again: see `check_rows_stay_valid`.
         """
-        options = parse_options(**{**self.options.model_dump(), **changes})
-        check_rows_stay_valid(self.options, options, is_screened=self.screen is not None)
         settings = read_settings()
+        options = with_prices_from_settings(parse_options(**{**self.options.model_dump(), **changes}), settings)
+        check_rows_stay_valid(self.options, options, is_screened=self.screen is not None)
         relevant = (*REQUEST_OPTIONS, *options_of("sample"), "base_url", "reuse", "prices")  # stored with the rows
         if all(getattr(self.options, name) == getattr(options, name) for name in relevant):
             needed = consent_needed(options, settings, self.service)

@@ -22,7 +22,7 @@ from lightmeter.manifest.readers import ManifestSource
 from lightmeter.option_arguments import RunArguments
 from lightmeter.options import Options, parse_options
 from lightmeter.planning.plan import Plan
-from lightmeter.planning.price_sources import rates_for
+from lightmeter.planning.price_sources import rates_for, with_prices_from_settings
 from lightmeter.planning.progress import Progress
 from lightmeter.settings import read_settings
 from lightmeter.ui.background_job import BackgroundJob, cancel_on_stop, planner_loop
@@ -116,11 +116,13 @@ class PlannerView(ViewModel):
             SettingsError: An option is invalid; the message names it.
         """
         saved = source if isinstance(source, Plan) else None
+        settings = read_settings()
         initial = parse_options(**{**(saved.options.model_dump() if saved is not None else {}), **options})
+        initial = with_prices_from_settings(initial, settings)
         super().__init__()
         self._lock = threading.RLock()
         self._source = PlanSource.of(source)
-        self._initial, self._settings, self._job = initial, read_settings(), BackgroundJob()
+        self._initial, self._settings, self._job = initial, settings, BackgroundJob()
         self._prices: PlannedPrices | None = None
         self._limit: SpendLimit | None = None
         self.out = output_folder(out)

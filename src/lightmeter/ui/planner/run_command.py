@@ -5,19 +5,17 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from lightmeter.options import Options
-
-_ONLY_FILES: Final = ("ask", "prices")
-"""Options that the command line reads from a file. `Options` has the content of the file, but not its path."""
+from lightmeter.pricing.rates import OwnPrices
 
 
 def run_command_line(manifest: str, out: Path, options: Options) -> str | None:
     """Return the shell command that runs a manifest.
 
-    The command leaves out options that have their default value or no effect. Return None if `options` has a question
-    or own prices, because the command line needs the path of a file for these, which is not known.
+    The command leaves out options that have their default value or no effect. Return None if `options` has a question,
+    or own prices from no file: the command line needs the path of a file.
 
     Args:
         manifest: Path, pattern or URL of the manifest.
@@ -25,7 +23,7 @@ def run_command_line(manifest: str, out: Path, options: Options) -> str | None:
         options: The options of the run.
     """
     changed = options.effective()
-    if any(name in changed for name in _ONLY_FILES):
+    if "ask" in changed or (options.prices is not None and options.prices.path is None):
         return None
     words = [word for name, value in changed.items() for word in _option_words(name, value)]
     words = ["--out", str(out), *words]
@@ -40,5 +38,7 @@ def _option_words(name: str, value: Any) -> Iterator[str]:
         yield f"--no-{option}"
         return
     yield f"--{option}"
-    if value is not True:
+    if isinstance(value, OwnPrices):
+        yield str(value.path)
+    elif value is not True:
         yield ",".join(value) if isinstance(value, tuple) else str(value)
