@@ -11,6 +11,7 @@ Such changes run after the other queued changes. If `apply_all` fails, each of i
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import threading
 import time
@@ -46,6 +47,8 @@ __all__ = [
     "set_journal_mode",
     "write_transaction",
 ]
+
+_log: Final = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -212,7 +215,8 @@ class GroupCommitWriter:
         free_disk_space: Called when the disk is full; True if it freed space, so that the commit is tried again.
 
     Attributes:
-        after_commit: Called by the writer's thread after each commit, before any caller learns of it.
+        after_commit: Called by the writer's thread after each commit, before any caller learns of it. If it raises an
+            exception, this is logged, and the function is not called again.
     """
 
     def __init__(
@@ -306,6 +310,8 @@ class GroupCommitWriter:
             outcomes = self._failed(batch, error)
         except Error as error:
             outcomes = self._failed(batch, error)
+        except Exception as error:  # noqa: BLE001 (whatever it is: without this thread, all callers would wait forever)
+            outcomes = [(future, None, error) for _, future in batch]
         _deliver(outcomes)
 
     def _failed(self, batch: Sequence[_QueuedChange], error: Error) -> list[_Outcome]:
@@ -316,8 +322,12 @@ class GroupCommitWriter:
     def _transaction(self, batch: Sequence[_QueuedChange]) -> list[_Outcome]:
         with write_transaction(self._db):
             outcomes = list(self._apply_batch(batch))
-        if self.after_commit is not None:
-            self.after_commit(self._db)
+        try:
+            if self.after_commit is not None:
+                self.after_commit(self._db)
+        except Exception:  # whatever it is: the changes are on disk, so their callers must not learn of a failure
+            _log.exception("A function that follows a database failed; it is not called again.")
+            self.after_commit = None
         return outcomes
 
     def _apply_batch(self, batch: Sequence[_QueuedChange]) -> Iterator[_Outcome]:

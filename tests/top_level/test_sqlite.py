@@ -80,3 +80,34 @@ def test_an_exclusive_lock_excludes_others(tmp_path):
     lock.close()
     assert not sqlite.is_exclusively_locked(path)
     sqlite.hold_exclusive_lock(path).close()
+
+
+@pytest.mark.parametrize("error", [ValueError("odd"), sqlite.BusyError("locked")])
+def test_a_failing_function_after_a_commit_stops_neither_writer_nor_callers(writer, error):
+    """If the function after a commit raises, the caller gets its result, and later changes are written."""
+
+    def fail(_):
+        raise error
+
+    writer.after_commit = fail
+    assert writer.submit(insert(1)).result(timeout=10) == 1
+    assert writer.submit(insert(2)).result(timeout=10) == 2
+    assert writer.submit(numbers).result(timeout=10) == [1, 2]
+
+
+def test_a_group_with_too_few_results_fails_and_the_writer_continues(writer):
+    """An error outside of a single change is raised for its callers, and the writer goes on."""
+
+    class Forgetful:
+        def __call__(self, db):
+            return None
+
+        @staticmethod
+        def apply_all(db, changes):
+            return []
+
+    async def write_both():
+        return await asyncio.gather(writer.write(Forgetful()), writer.write(Forgetful()), return_exceptions=True)
+
+    assert [type(outcome) for outcome in asyncio.run(asyncio.wait_for(write_both(), 10))] == [ValueError, ValueError]
+    assert writer.submit(insert(1)).result(timeout=10) == 1
