@@ -51,10 +51,11 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
     def uptime(self) -> float:
-        """Return seconds since the machine started, including time in suspension on Linux."""
+        """Return seconds since the machine started, including time in suspension on Linux and macOS."""
         try:
-            return time.clock_gettime(time.CLOCK_BOOTTIME)
-        except (AttributeError, OSError):  # not Linux
+            # CLOCK_MONOTONIC of macOS goes on while the machine sleeps; Python's `time.monotonic` stops there.
+            return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+        except (AttributeError, OSError):  # Windows, or a kernel without this clock
             return time.monotonic()
 
     def boot_id(self) -> str:

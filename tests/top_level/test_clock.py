@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from hypothesis import given
@@ -80,3 +81,10 @@ def test_the_system_clock_reports_uptime_and_boot_id():
     assert 0 < machine.uptime() <= machine.uptime()
     assert machine.boot_id() == machine.boot_id()
     assert RunClock(machine, ClockAnchor("another", 5.0, 5.0)).restart_step_s is None
+
+
+def test_uptime_without_a_boot_time_counts_sleep_where_the_system_does(monkeypatch):
+    """On macOS, which has no CLOCK_BOOTTIME, uptime is the system's CLOCK_MONOTONIC: it goes on during sleep."""
+    monkeypatch.delattr(time, "CLOCK_BOOTTIME")
+    monkeypatch.setattr(time, "clock_gettime", {time.CLOCK_MONOTONIC: 12_345.0}.__getitem__)
+    assert SystemClock().uptime() == 12_345.0
