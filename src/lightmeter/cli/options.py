@@ -167,7 +167,7 @@ manifest_options = add_options(
     ),
 )
 
-execution_options = add_options(
+sample_options = add_options(
     click.option(
         "--sample",
         metavar="RULE",
@@ -176,6 +176,9 @@ execution_options = add_options(
         "hash).",
     ),
     click.option("--sample-seed", metavar="N", type=int, help="With --sample: seed of the random order (0)."),
+)
+
+execution_options = add_options(
     click.option("--max-at-risk", metavar="CREDITS", type=int, help="Maximum credits in requests without an answer."),
     click.option("--batch-size", metavar="N|auto", callback=_batch_size, help="Images in one request (auto)."),
     click.option("--max-concurrency", metavar="N", type=int, help="Maximum number of requests in flight (64)."),

@@ -17,6 +17,7 @@ from lightmeter.cli.options import (
     json_option,
     manifest_options,
     price_limit_options,
+    sample_options,
 )
 from lightmeter.cli.price_comparison import CheckedPlan, PriceCheck
 from lightmeter.cli.print_results import print_json, show_plan
@@ -35,6 +36,7 @@ _TABLE_FORMATS: Final = ("parquet", "delta", "iceberg")
 @click.argument("manifest")
 @manifest_options
 @analysis_options
+@sample_options
 @execution_options
 @click.option("--budget", metavar="CREDITS", type=int, help="Hard cap of a run of this plan.")
 @click.option(

@@ -25,6 +25,7 @@ from lightmeter.cli.options import (
     json_option,
     manifest_options,
     price_limit_options,
+    sample_options,
     table_format_option,
 )
 from lightmeter.cli.price_comparison import PriceCheck
@@ -64,6 +65,7 @@ _NEXT: Final = (
 @click.option("--stream", is_flag=True, help="Spend while the manifest is being read. Needs --budget.")
 @click.option("--yes", is_flag=True, help="Do not ask before spending.")
 @price_limit_options
+@sample_options
 @execution_options
 @table_format_option
 @accept_journal_option
