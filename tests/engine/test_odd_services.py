@@ -226,10 +226,10 @@ class TestPrices:
         assert 100 < 10_000 - service.balance <= 200
 
     async def test_a_price_that_no_answer_names_is_learned_from_the_balance(self, try_out):
-        """If answers name no charge, the balance shows the price of an image before more is exposed."""
+        """If answers name no charge, the balance of a sole spender shows the price before more is exposed."""
         answer = '{"all": {"assets": [{"name": "x", "tags": {"a": [{"name": "a"}]}}]}}'
         service = Hostile(lambda *_: f"raw {answer}", price=5, balance=10_000)
-        await try_out(service, rows=40, budget=30)
+        await try_out(service, rows=40, budget=30, sole_spender=True)
         assert 10_000 - service.balance <= 30 + 4, "the first image counted as one credit; nothing after it did"
 
     async def test_a_video_is_held_at_what_images_cost(self, tmp_path, charges_at_once):

@@ -148,7 +148,8 @@ class Dispatcher:
         """If the price must be learned, send one image to learn the price; return the number of requests sent, 0 or 1.
 
         The image is the first pending one in places `first` to `last` of the send order, both included. After it was
-        sent, wait until no request is in flight.
+        sent, wait until no request is in flight. If its answer names no charge, the change of the balance shows the
+        charge, but only if nobody else spends from the account.
         """
         if not self._prices.must_learn_price:
             return 0
@@ -157,11 +158,12 @@ class Dispatcher:
         image = None if row is None else await self._admit(Batch((row,), self._prices.max_credits([row])))
         if image is None:
             return 0
-        before, unpriced_answers = await self._balance(), self._prices.unpriced_answers
+        unpriced_answers = self._prices.unpriced_answers
+        before = await self._balance() if self._options.sole_spender else None
         self._launch(image)
         await self.wait_until_idle()
         if before is not None and self._prices.unpriced_answers > unpriced_answers and self._prices.must_learn_price:
-            after = await self._balance()  # the answer names no charge: the change of the balance shows it
+            after = await self._balance()
             if after is not None and after < before:
                 self._prices.observe([row.kind for row in image.rows], FrameRange(1, 1), before - after)
         return 1
@@ -326,7 +328,7 @@ class Dispatcher:
         """
         state = self._run_state
         free, exposure = state.credits_left, state.exposure + batch.hold
-        if free is None or self._prices.trusted:
+        if free is None or not self._prices.cautious:
             return True
         if state.underreserved:
             return False

@@ -342,7 +342,9 @@ def _initial_state(session: Session, started_at_s: float) -> tuple[RunState, Req
         learner = learner_from_journal(db, header, MAX_RECENT_CHARGES)
         has_charge = has_charge_since(db, session.first_at_service)
     retry_milli = header.retry_per_image_milli
-    return run_state, RequestPrices(learner, trusted=embedded, retry_milli=retry_milli, has_charge=has_charge)
+    has_cap = session.key_budget is not None or (header.options.budget, header.options.max_at_risk) != (None, None)
+    cautious = has_cap and not embedded
+    return run_state, RequestPrices(learner, cautious=cautious, retry_milli=retry_milli, has_charge=has_charge)
 
 
 @asynccontextmanager

@@ -76,16 +76,17 @@ class RequestPrices:
 
     Args:
         learner: The prices learned so far.
-        trusted: Whether the service is known to charge by lightmeter's price table. If so, no price has to be learned
-            first.
+        cautious: Whether the first requests are sent one at a time, and few credits are reserved, until charges have
+            shown the price. Without a cap on credits, or if the service is known to charge by lightmeter's price table,
+            this has no use.
         retry_milli: Price of a retry about one image or video frame by the price table, in thousandths of a credit.
         has_charge: Whether the service has charged a request of the run at its present address. If not, the prices
             learned may be those of another service.
     """
 
-    def __init__(self, learner: PriceLearner, *, trusted: bool, retry_milli: int, has_charge: bool = True) -> None:
+    def __init__(self, learner: PriceLearner, *, cautious: bool, retry_milli: int, has_charge: bool = True) -> None:
         self.learner = learner
-        self.trusted = trusted
+        self.cautious = cautious
         self._has_charge = has_charge
         self._retry_milli = retry_milli
         self._retries = 0
@@ -129,9 +130,9 @@ class RequestPrices:
     def must_learn_retry_price(self) -> bool:
         """Whether retries (second requests, after an invalid answer to `--ask`) must be sent one at a time.
 
-        This is so until a charge has shown the price of a retry, unless the price table is trusted.
+        This is so until a charge has shown the price of a retry, if prices must be learned first.
         """
-        return not self.trusted and self._retries == 0
+        return self.cautious and self._retries == 0
 
     def observe_retry(self, pictures: int | None, paid: int) -> None:
         """Learn the price of retries (second requests, after an invalid answer to `--ask`) from the charge of a retry.
@@ -144,13 +145,13 @@ class RequestPrices:
 
     @property
     def must_learn_price(self) -> bool:
-        """Whether requests must be sent one at a time, because the price is not known yet.
+        """Whether requests must be sent one at a time, because a cap on credits needs the price, which is not known yet.
 
         It is False as soon as a charge at the service's present address has shown a price, or after
         `MAX_UNPRICED_ANSWERS` answers that showed no price.
         """
         learned = self._has_charge and any(self.learner.knows(kind) for kind in _KINDS)
-        return not (self.trusted or learned or self.unpriced_answers >= MAX_UNPRICED_ANSWERS)
+        return self.cautious and not (learned or self.unpriced_answers >= MAX_UNPRICED_ANSWERS)
 
     @property
     def unpriced_answers(self) -> int:
