@@ -187,6 +187,11 @@ class Options(BaseModel):
         raise ValueError(f"there is no rule {value!r}; choose from order, random, stratified:COLUMN, diverse")
 
     @property
+    def is_capped(self) -> bool:
+        """Whether an option limits the credits that the run may spend or put at risk."""
+        return self.budget is not None or self.max_at_risk is not None
+
+    @property
     def sample_column(self) -> str | None:
         """The manifest's column that the option `sample` names (`stratified:COLUMN`); None if it names none."""
         return self.sample.removeprefix(STRATIFIED) if self.sample.startswith(STRATIFIED) else None

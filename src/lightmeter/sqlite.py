@@ -325,7 +325,7 @@ class GroupCommitWriter:
         try:
             if self.after_commit is not None:
                 self.after_commit(self._db)
-        except Exception:  # whatever it is: the changes are on disk, so their callers must not learn of a failure
+        except Exception:  # noqa: BLE001 (whatever it is: the changes are on disk, so their callers see no failure)
             _log.exception("A function that follows a database failed; it is not called again.")
             self.after_commit = None
         return outcomes

@@ -157,7 +157,7 @@ async def test_an_accepted_request_of_the_night_before_is_collected(night, servi
     plan = await lm.plan(urls(0, 1), **OPTIONS, base_url=service.base_url, batch_size=1)
     stop = asyncio.Event()
     async for _ in stream_run(plan, tmp_path / "out", consent=True, stop=stop):
-        if service.posts == 1 and service.polls:
+        if service.posts == 2 and service.polls:
             stop.set()
     for job in service.jobs.values():
         job["left"] = 1

@@ -20,7 +20,16 @@ from lightmeter.errors import TablesError
 from lightmeter.export import export_tables as module
 from lightmeter.export import live_export
 from lightmeter.export.export_tables import export_settled, export_tables
-from lightmeter.journal.store import open_read_only
+from lightmeter.journal.compression import compress
+from lightmeter.journal.queries.export import (
+    SubmissionRange,
+    asset_rows,
+    journal_answers,
+    request_rows,
+    settled_ranges,
+)
+from lightmeter.journal.queries.latest_runs import attach_latest_runs, build_latest_runs
+from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.tables import TABLES, Dataset
 from tests.engine.hostile import Hostile, listening
 
@@ -221,3 +230,47 @@ async def test_nothing_is_added_while_older_runs_have_the_same_items(tmp_path, e
     export_settled(out)
     assert {table: rows_of(out, table) for table in TABLES} == after
     assert before["assets"] != after["assets"]
+
+
+def journal_of(folder, rows):
+    """Make a journal with this number of answered rows, each with two findings."""
+    folder.mkdir()
+
+    def fill(db):
+        numbers = list(range(1, rows + 1))
+        db.executemany(
+            "INSERT INTO submissions (submission_id, state, hold, assets, paid) VALUES (?, 'settled', 1, 1, 1)",
+            [(number,) for number in numbers],
+        )
+        db.executemany(
+            "INSERT INTO items (seq, item_id, url, extra, status, frames_low, submission_id, asset) "
+            "VALUES (?1, 'i' || ?1, 'u' || ?1, '{}', 'ok', 1, ?1, 0)",
+            [(number,) for number in numbers],
+        )
+        finding = "INSERT INTO findings VALUES (?, ?, 'info', '', NULL, '{\"size_bytes\": 7}')"
+        db.executemany(finding, [(number, name) for number in numbers for name in ("reach", "decode")])
+        db.executemany("INSERT INTO transitions VALUES (?, 'settle', 'settled', 0, NULL)", [(one,) for one in numbers])
+        db.executemany("INSERT INTO answers VALUES (?, ?)", [(one, compress(b"{}")) for one in numbers])
+
+    with Journal(folder) as journal:
+        journal.submit(fill).result()
+
+
+@pytest.mark.parametrize("stuck", [(), (1,)])
+def test_the_export_of_a_shard_reads_only_its_rows(tmp_path, stuck):
+    """SQLite takes as many steps for the last 100 requests of 4,000 as for those of 400, whatever came before."""
+    steps = {}
+    build_latest_runs([], tmp_path / "latest.sqlite", 0)
+    for rows in (400, 4000):
+        journal_of(tmp_path / str(rows), rows)
+        rest = SubmissionRange(rows - 100, stuck)
+        with open_read_only(tmp_path / str(rows)) as db:
+            attach_latest_runs(db, tmp_path / "latest.sqlite")
+            done = []
+            db.set_progress_handler(lambda done=done: done.append(1) or False, 100)
+            (shard,) = settled_ranges(db, rest, 1000)
+            assets = list(asset_rows(db, 0, shard))
+            requests, answers = list(request_rows(db, shard)), list(journal_answers(db, 0, shard))
+            assert len(assets) == len(requests) == len(answers) == 100 + len(stuck)
+            steps[rows] = len(done)
+    assert steps[4000] < 1.3 * steps[400]

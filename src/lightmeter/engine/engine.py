@@ -341,9 +341,8 @@ def _initial_state(session: Session, started_at_s: float) -> tuple[RunState, Req
         )
         learner = learner_from_journal(db, header, MAX_RECENT_CHARGES)
         has_charge = has_charge_since(db, session.first_at_service)
-    retry_milli = header.retry_per_image_milli
-    has_cap = session.key_budget is not None or (header.options.budget, header.options.max_at_risk) != (None, None)
-    cautious = has_cap and not embedded
+    retry_milli, capped = header.retry_per_image_milli, session.key_budget is not None or header.options.is_capped
+    cautious = capped and not embedded
     return run_state, RequestPrices(learner, cautious=cautious, retry_milli=retry_milli, has_charge=has_charge)
 
 
@@ -392,8 +391,7 @@ async def open_engine(session: Session, rows: PlaceRange = ALL_ROWS, *, pay_agai
 
 async def _record_end(session: Session, run_state: RunState) -> None:
     """Store the run's total working time and notes in the journal, and the account's balance if it can be read."""
-    seconds = session.header.seconds + session.clock.monotonic() - run_state.started_at_s
-    meta = {"seconds": f"{seconds:.3f}"}
+    meta = {"seconds": f"{session.header.seconds + session.clock.monotonic() - run_state.started_at_s:.3f}"}
     if run_state.notes:
         await session.journal.write(add_notes(run_state.notes))
     change = put_meta(meta)

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -141,9 +142,16 @@ def _runs(out: Path) -> list[ExportRun]:
 
 def _shares_items(runs: Sequence[ExportRun]) -> bool:
     """Whether the newest run has an item (row of a manifest, by its id) that an older run has too."""
-    *older, last = runs
-    with open_read_only(last.folder) as db:
-        return has_shared_items(db, [run.folder for run in older])
+    rows = tuple((run.folder, run.header.run_id, run.mark.partition("-")[0]) for run in runs)
+    return _rows_share_items(rows)
+
+
+@lru_cache(maxsize=16)  # during a run, all exports compare the same rows
+def _rows_share_items(runs: tuple[tuple[Path, str, str], ...]) -> bool:
+    """Return `_shares_items` of runs with this folder, id and number of rows: they always have the same items."""
+    *older, (last, _, _) = runs
+    with open_read_only(last) as db:
+        return has_shared_items(db, [folder for folder, _, _ in older])
 
 
 def _all_ranges(runs: Sequence[ExportRun], processes: int) -> list[_Ranges]:

@@ -84,6 +84,8 @@ CREATE TABLE IF NOT EXISTS paid_before (item_id TEXT PRIMARY KEY, credits REAL N
 """
 
 _PLACES_AND_FRAMES_SINCE_8: Final = f"""
+CREATE INDEX IF NOT EXISTS findings_by_seq ON findings (seq);
+
 DROP INDEX IF EXISTS items_by_status;
 CREATE INDEX items_by_status ON items (status, {SEND_ORDER});
 

@@ -145,7 +145,7 @@ class RequestPrices:
 
     @property
     def must_learn_price(self) -> bool:
-        """Whether requests must be sent one at a time, because a cap on credits needs the price, which is not known yet.
+        """Whether requests must be sent one at a time, because a cap needs the price, which is not known yet.
 
         It is False as soon as a charge at the service's present address has shown a price, or after
         `MAX_UNPRICED_ANSWERS` answers that showed no price.

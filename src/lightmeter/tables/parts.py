@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -129,12 +130,18 @@ def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
 
 def read_part_info(path: Path) -> PartInfo:
     """Return what the footer of a Parquet file says about the file. Raises TablesError if the file is broken."""
-    with translate_read_errors(path), pq.ParquetFile(path) as file:
+    with translate_read_errors(path):
+        found = path.stat()
+        return _read_footer(path, (found.st_size, found.st_ino, found.st_mtime_ns))
+
+
+@lru_cache(maxsize=1 << 14)  # a file never changes: during a run, each export reads only the footers of new files
+def _read_footer(path: Path, version: tuple[int, int, int]) -> PartInfo:
+    """Return `read_part_info` of a file; `version` is its size, inode and time of change, to tell two files apart."""
+    with pq.ParquetFile(path) as file:
         footer = file.metadata
         stored = (footer.metadata or {}).get(LINEAGE_KEY)
-        return PartInfo(
-            path, footer.num_rows, footer.num_row_groups, path.stat().st_size, json.loads(stored) if stored else {}
-        )
+        return PartInfo(path, footer.num_rows, footer.num_row_groups, version[0], json.loads(stored) if stored else {})
 
 
 class PartWriter:

@@ -75,7 +75,8 @@ class SubmissionRange:
 
 
 _NOT_EARLIER: Final = "(s.submission_id > :after OR s.submission_id IN (SELECT value FROM json_each(:carried)))"
-_SETTLED_IN_RANGE: Final = f"""s.state = 'settled' AND {_NOT_EARLIER} AND s.submission_id <= :through
+# Here and below, a plus sign keeps SQLite from an index or order in which it would visit the requests of all ranges.
+_SETTLED_IN_RANGE: Final = f"""+s.state = 'settled' AND {_NOT_EARLIER} AND s.submission_id <= :through
     AND s.submission_id NOT IN (SELECT value FROM json_each(:open))"""  # noqa: S608 (our own words, here and below)
 _IN_LAST_RANGE: Final = f"(s.state <> 'settled' OR {_NOT_EARLIER})"
 
@@ -122,10 +123,10 @@ FROM items i LEFT JOIN items o ON o.item_id = i.duplicate_of
      LEFT JOIN submissions s ON s.submission_id = coalesce(i.submission_id, o.submission_id)
      LEFT JOIN reused r ON r.seq = coalesce(o.seq, i.seq) LEFT JOIN earlier e ON e.earlier_id = r.earlier_id
      LEFT JOIN (SELECT seq AS of, max(json_extract(facts, '$.size_bytes')) AS content_bytes FROM findings
-                WHERE name IN ('reach', 'decode') AND severity = 'info' GROUP BY seq) z ON z.of = i.seq
+                WHERE name IN ('reach', 'decode') AND severity = 'info' {{findings}} GROUP BY seq) z ON z.of = i.seq
 WHERE i.seq < {FIRST_FRAME_SEQ} AND {_NEWEST_STATE} AND {{selected}} ORDER BY i.seq
 """  # noqa: S608
-_ASSETS_IN_RANGE: Final = f"""i.seq IN (
+_SEQS_IN_RANGE: Final = f"""seq IN (
     SELECT p.seq FROM submissions s JOIN items p ON p.submission_id = s.submission_id WHERE {_SETTLED_IN_RANGE}
     UNION ALL
     SELECT d.seq FROM submissions s JOIN items p ON p.submission_id = s.submission_id
@@ -138,8 +139,8 @@ _ANSWERS: Final = """
 SELECT f.submission_id, f.request_id, a.raw
 FROM (SELECT s.submission_id, s.request_id, min({row}) AS first
       FROM submissions s LEFT JOIN items i USING (submission_id)
-      WHERE s.state IN ('settled', 'charge_unknown') AND {selected}
-      GROUP BY s.submission_id ORDER BY first, min(i.seq), s.submission_id LIMIT -1) f
+      WHERE +s.state IN ('settled', 'charge_unknown') AND {selected}
+      GROUP BY +s.submission_id ORDER BY first, min(i.seq), s.submission_id LIMIT -1) f
 CROSS JOIN answers a ON a.submission_id = f.submission_id
 """
 _EARLIER: Final = """
@@ -196,10 +197,11 @@ WHERE i.seq < {FIRST_FRAME_SEQ} AND {_NEWEST_ANSWER}
 ORDER BY i.seq, o.seq
 """  # noqa: S608
 
-_OPEN_OR_SETTLED: Final = f"""
-SELECT submission_id, state = 'settled' FROM submissions s
-WHERE state <> 'voided' AND {_NOT_EARLIER} ORDER BY submission_id
-"""  # noqa: S608
+_OPEN_OR_SETTLED: Final = """
+SELECT submission_id, state = 'settled' FROM submissions WHERE state <> 'voided' AND submission_id > :after UNION ALL
+SELECT submission_id, state = 'settled' FROM submissions
+WHERE state <> 'voided' AND submission_id IN (SELECT value FROM json_each(:carried)) ORDER BY submission_id
+"""
 
 
 class AnsweredItem(NamedTuple):
@@ -231,7 +233,8 @@ def journal_mark(db: sqlite.Connection) -> str:
     An export compares this text with the text of the previous export, to find out whether there is anything new to
     export. It has the number of rows, a hyphen, and the number of changes of state.
     """
-    return str(db.execute("SELECT (SELECT count(*) FROM items) || '-' || (SELECT count(*) FROM transitions)").get)
+    query = "SELECT (SELECT count(*) FROM items) || '-' || (SELECT coalesce(max(rowid), 0) FROM transitions)"
+    return str(db.execute(query).get)  # (transitions are never removed: the highest rowid is their number)
 
 
 def settled_ranges(db: sqlite.Connection, rest: SubmissionRange, answers_each: int) -> Iterator[SubmissionRange]:
@@ -265,8 +268,11 @@ def asset_rows(db: sqlite.Connection, run: int, submissions: SubmissionRange) ->
     `db` is the journal of run number `run` of the folder (0 is the oldest). `attach_latest_runs` must have attached the
     database `latest` to it, which says for each item which run has its newest state and which its newest answer.
     """
-    selected = _ASSETS_IN_LAST_RANGE if submissions.through is None else _ASSETS_IN_RANGE
-    return db.execute(_ASSETS.format(selected=selected), submissions.parameters(run))
+    if submissions.through is None:
+        query = _ASSETS.format(selected=_ASSETS_IN_LAST_RANGE, findings="")
+    else:
+        query = _ASSETS.format(selected=f"i.{_SEQS_IN_RANGE}", findings=f"AND {_SEQS_IN_RANGE}")
+    return db.execute(query, submissions.parameters(run))
 
 
 def request_rows(db: sqlite.Connection, submissions: SubmissionRange) -> sqlite.Cursor:
