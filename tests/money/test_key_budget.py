@@ -72,6 +72,12 @@ def record_paid(path: Path, account: str, run_id: str, folder: Path, **paid: int
             ledger.record(name, RunCredits(before, 0))
 
 
+def key_spent(path: Path) -> int:
+    """Return the credits that the file of a ledger counts in March 2026."""
+    with closing(KeyLedger(path, ledger_account("key"), "reader", path)) as ledger:
+        return ledger.spent("2026-03")
+
+
 def former_account(base_url: str, key: str) -> str:
     """Return the account name of older versions, which depended on the base URL."""
     return hashlib.sha256(f"{base_url}\0{key}".encode()).hexdigest()
@@ -228,6 +234,56 @@ def test_a_new_period_length_is_a_new_budget(tmp_path, charges_at_once, monkeypa
         assert not asyncio.run(budget.hold(6))
         clock.at = APRIL
         assert asyncio.run(budget.hold(40))
+
+
+def commits_of(path: Path) -> int:
+    """Return the counter in an SQLite file's header that each commit raises: https://sqlite.org/fileformat.html."""
+    return int.from_bytes(path.read_bytes()[24:28], "big")
+
+
+async def test_one_transaction_reserves_for_many_requests(tmp_path, charges_at_once, monkeypatch):
+    """Requests that wait for the ledger share its next commit; near the budget, those that fit are reserved."""
+    monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "70")
+    settings, where = read_settings(), Endpoint("http://a.example", SecretStr("key"), embedded=False)
+    ledger = settings.state_dir / FILE_NAME
+    with open_key_budget(settings, where, "mine", journal_in(tmp_path / "mine"), Fixed()) as budget:
+        before = commits_of(ledger)
+        assert all(await asyncio.gather(*(budget.hold(1) for _ in range(60))))
+        await asyncio.gather(*(budget.settle(1, 1) for _ in range(40)), *(budget.hold(1) for _ in range(4)))
+        assert commits_of(ledger) - before <= 4
+        assert await budget.room(1) == 6
+        fits = await asyncio.gather(*(budget.hold(2) for _ in range(5)))
+        assert (sum(fits), await budget.room(1)) == (3, 0)
+        assert key_spent(ledger) == 70
+
+
+async def test_credits_are_on_the_disk_once_they_are_reserved(tmp_path, charges_at_once, monkeypatch):
+    """When `hold` returns, the ledger file counts the credits, also those of a caller that was cancelled meanwhile."""
+    monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "40")
+    settings, where = read_settings(), Endpoint("http://a.example", SecretStr("key"), embedded=False)
+    with open_key_budget(settings, where, "mine", journal_in(tmp_path / "mine"), Fixed()) as budget:
+        holds = [asyncio.create_task(budget.hold(credits_)) for credits_ in (1, 2, 4)]
+        await asyncio.sleep(0)
+        holds[1].cancel()
+        assert await holds[0] is await holds[2] is True
+        assert key_spent(settings.state_dir / FILE_NAME) >= 5
+        await budget.settle(5, 3)
+        assert (key_spent(settings.state_dir / FILE_NAME), await budget.room(40)) == (3, 37)
+
+
+def test_a_killed_run_that_was_charged_more_than_it_reserved_counts_in_full(tmp_path, charges_at_once, monkeypatch):
+    """The next run of the key reads what a killed run has paid from that run's journal, whatever its folder."""
+    monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "40")
+    settings, where = read_settings(), Endpoint("http://a.example", SecretStr("key"), embedded=False)
+    ledger, killed = settings.state_dir / FILE_NAME, journal_in(tmp_path / "killed", run_id="killed")
+    with closing(KeyLedger(ledger, ledger_account("key"), "killed", killed)) as former:
+        former.record("2026-03", RunCredits(0, 5))
+    apsw.Connection(str(ledger)).execute("UPDATE runs SET process = '4194305:1'")  # a pid that Linux never gives
+    with Journal(killed) as journal:
+        journal.submit(lambda db: db.execute("UPDATE money SET paid = 30")).result()
+    with open_key_budget(settings, where, "mine", journal_in(tmp_path / "mine"), Fixed()) as budget:
+        assert asyncio.run(budget.room(1)) == 10
+        assert not asyncio.run(budget.hold(11))
 
 
 async def test_a_run_that_continues_an_older_journal_counts_once(tmp_path, charges_at_once, monkeypatch):

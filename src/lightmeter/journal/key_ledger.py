@@ -1,8 +1,8 @@
 """A ledger of the credits that all runs on this machine spend with one API key in a period: one SQLite file for all.
 
 A run writes its total credits to the ledger, not single charges. Before it sends a request, it also reserves the price
-of the request in the ledger. So a killed process leaves totals that may be too high, but never too low. A later run
-corrects these totals from the journal of the killed run.
+of the request in the ledger. So a killed process leaves totals that may be too high. They are too low only if a charge
+was higher than its reservation. The next run of the key corrects these totals from the journal of the killed run.
 
 Each API key is one account, whatever the URL of the service. A period is a day, week or month. If the machine's clock
 was set back, credits count in the latest period in which the account was used, not in the period of the clock.
@@ -221,35 +221,35 @@ class KeyLedger:
         latest = self.latest_period(period)
         if cap - self.spent(latest) < wanted:
             with self._errors_translated(), sqlite.write_transaction(self._db):
-                self._correct_dead_runs(latest)
+                self._correct_dead_runs(latest, everywhere=True)
         return max(0, cap - self.spent(latest))
 
     def _check_cap(self, period: str, cap: int) -> None:
         if self.spent(period) > cap:
-            self._correct_dead_runs(period)
+            self._correct_dead_runs(period, everywhere=True)
             if self.spent(period) > cap:
                 raise _CapExceeded
 
     def correct_earlier_runs(self, period: str) -> None:
-        """Correct the ledger's credits of earlier runs of this folder: take them from the journals of these runs.
+        """Correct the ledger's credits of earlier runs of this folder, and of killed runs, from their journals.
 
         Requests with an unknown charge have moved from the earlier runs to this run, which reserves their credits. So
-        the ledger must not also reserve these credits for the earlier runs. `period` is the current period, such as
-        `2026-03`.
+        the ledger must not also reserve these credits for the earlier runs. A killed run may have been charged more
+        than it reserved. `period` is the current period, such as `2026-03`.
         """
         with self._errors_translated(), sqlite.write_transaction(self._db):
-            self._correct_dead_runs(self.latest_period(period), self._folder)
+            self._correct_dead_runs(self.latest_period(period), everywhere=False)
 
-    def _correct_dead_runs(self, period: str, only_folder: str | None = None) -> None:
+    def _correct_dead_runs(self, period: str, *, everywhere: bool) -> None:
         """Correct the ledger's credits of other runs whose process has ended, from the journals of these runs.
 
-        Only the credits of `period` (such as `2026-03`) are corrected. Credits paid are never lowered. If
-        `only_folder` is a folder, only the runs with this output folder are corrected. If it is None, all runs are.
+        Only the credits of `period` (such as `2026-03`) are corrected. Credits paid are never lowered. If `everywhere`
+        is false, the runs that ended regularly in other folders are left out: their credits are right, or too high.
         """
         account, run_id = self._run
         query = "SELECT run_id, folder, process FROM runs WHERE account = ? AND period = ? AND run_id <> ?"
         for other, folder, process in list(self._db.execute(query, (account, period, run_id))):
-            if folder != (only_folder or folder) or (process and _is_alive(process)):
+            if not (everywhere or process or folder == self._folder) or (process and _is_alive(process)):
                 continue
             totals = _read_journal_totals(Path(folder), other)
             if totals is None:  # missing or unreadable: what the run may have spent stays counted

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
@@ -39,6 +40,14 @@ def period_of(at: float, length: Period) -> str:
     return f"{utc_from_timestamp(at):{_FORMATS[length]}}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """Credits to reserve, 0 or more, and the future that says whether the budget has room for them."""
+
+    credits: int
+    fits: asyncio.Future[bool]
+
+
 class KeyBudget:
     """The budget of an API key, as one run uses it.
 
@@ -58,6 +67,9 @@ class KeyBudget:
         self._ledger = ledger
         self._clock = clock
         self._paid, self._held = now.paid, now.held
+        self._left: int | None = None  # credits that the ledger leaves, as last read, less those of this run since then
+        self._queue: list[_Entry] = []
+        self._writing: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
 
     async def room(self, wanted: int) -> int:
@@ -66,30 +78,69 @@ class KeyBudget:
         If they are fewer than `wanted`, credits that are still reserved for runs whose process has ended are freed
         first, as far as the journals of these runs show that they were not spent.
         """
-        async with self._lock:
-            period = period_of(self._clock.now(), self.length)
-            return await asyncio.to_thread(self._ledger.room, period, self.credits, wanted)
+        if self._left is None or self._left < wanted:
+            async with self._lock:
+                period, paid, held = period_of(self._clock.now(), self.length), self._paid, self._held
+                left = await asyncio.to_thread(self._ledger.room, period, self.credits, wanted)
+                self._left = left + paid + held - self._paid - self._held
+        return max(0, self._left)
 
     async def hold(self, credits_: int) -> bool:
-        """Reserve credits and return True.
+        """Reserve credits and return True once the ledger on the disk has them.
 
         If all runs together would then exceed the budget, reserve nothing and return False.
         """
-        async with self._lock:
-            fits = await self._put(self._paid, self._held + credits_, self.credits)
-            self._held += credits_ if fits else 0
-        return fits
+        return await self._record(credits_)
 
     async def settle(self, held: int, paid: int) -> None:
         """Record a charge: free `held` reserved credits, and count the `paid` credits that were charged (0 or more)."""
-        async with self._lock:
-            self._held -= held
-            self._paid += paid
-            await self._put(self._paid, self._held, None)
+        self._add(paid, -held)
+        await self._record(0)
 
-    async def _put(self, paid: int, held: int, cap: int | None) -> bool:
-        period = period_of(self._clock.now(), self.length)
-        return await asyncio.to_thread(self._ledger.record, period, RunCredits(paid, held), cap)
+    def _add(self, paid: int, held: int) -> None:
+        self._paid += paid
+        self._held += held
+        if self._left is not None:
+            self._left -= paid + held
+
+    async def _record(self, credits_: int) -> bool:
+        """Reserve credits, 0 or more, and write the totals of this run to the ledger, together with other calls.
+
+        While the ledger is written, further calls wait; one transaction then writes the credits of them all. Return
+        whether the credits fit into the budget.
+        """
+        entry = _Entry(credits_, asyncio.get_running_loop().create_future())
+        self._queue.append(entry)
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write_queue())
+        return await entry.fits
+
+    async def _write_queue(self) -> None:
+        while self._queue:
+            entries, self._queue = self._queue, []
+            try:
+                async with self._lock:
+                    await self._write(entries)
+            except Exception as error:  # noqa: BLE001 (whatever it is, each caller gets it)
+                for entry in entries:
+                    if not entry.fits.done():
+                        entry.fits.set_exception(error)
+
+    async def _write(self, entries: Sequence[_Entry]) -> None:
+        """Reserve the credits of all `entries` in one transaction; if they do not fit, one entry after the other."""
+        wanted = sum(entry.credits for entry in entries)
+        period, totals = period_of(self._clock.now(), self.length), RunCredits(self._paid, self._held + wanted)
+        fits = await asyncio.to_thread(self._ledger.record, period, totals, self.credits if wanted else None)
+        if not fits and len(entries) > 1:
+            for entry in entries:
+                await self._write([entry])
+            return
+        if not fits:
+            self._left = None  # another run has reserved credits
+        for entry in entries:
+            if not entry.fits.done():  # (else its caller was cancelled: the next transaction frees the credits)
+                self._add(0, entry.credits if fits else 0)
+                entry.fits.set_result(fits)
 
 
 @contextmanager
