@@ -11,7 +11,8 @@ from typing import Any
 from lightmeter import sqlite
 from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.header import EMBEDDED_KEY
-from lightmeter.journal.queries.charges import charge_counts, paid_frames
+from lightmeter.journal.queries.answer_retries import retry_totals
+from lightmeter.journal.queries.charges import charge_counts, credit_totals
 from lightmeter.journal.queries.frame_counts import (
     FrameGroup,
     cached_groups,
@@ -71,11 +72,14 @@ class CostBreakdown:
     Attributes:
         shares: The cost of each feature of each back end, most expensive first.
         rounding: Credits paid in addition to the sum of `shares`, because the service rounds up.
+        not_split: Credits paid for requests that were not answered in full, whose answers name no charge, or whose
+            number of frames is not known exactly: no share includes them. Retries (`--ask`) are not counted.
         unknown: Why the credits cannot be split, as a clause. None if they could be split.
     """
 
     shares: tuple[CostShare, ...] = ()
     rounding: Fraction = Fraction(0)
+    not_split: int = 0
     unknown: str | None = None
 
 
@@ -117,31 +121,32 @@ def _times(one: CreditRange, count: int) -> CreditRange:
 def cost_breakdown(db: sqlite.Connection, prices_json: str | None) -> CostBreakdown:
     """Split the credits that a run paid by back end and feature.
 
-    If a charge or a number of frames is unknown, or the charges contradict the planned prices, the result has no split:
-    its `unknown` says why.
+    If no charge can be split, or the charges contradict the planned prices, the result has no split: its `unknown` says
+    why.
 
     Args:
         db: The journal of the run.
         prices_json: The planned prices as JSON: `{"backend feature": millicredits per image}`; None if the plan stored
             none.
     """
-    low, high, unbounded, paid, incomplete = paid_frames(db)
     prices: dict[str, Any] = json.loads(prices_json or "{}")
     if not prices:
         return CostBreakdown(unknown="the plan stored no prices")
-    if incomplete:
-        return CostBreakdown(unknown="some requests were charged but not answered in full")
-    if unbounded or low != high:
-        return CostBreakdown(unknown="how many frames were charged is not known exactly")
+    charges = charge_counts(db)
+    frames = sum(charge.frames * charge.requests for charge in charges)
+    paid = sum(charge.paid * charge.requests for charge in charges)
+    not_split = credit_totals(db)[0] - retry_totals(db).paid - paid
+    if not charges and not_split:
+        return CostBreakdown(unknown="no answer is complete and names its charge for a known number of frames")
     shares = []
     for name, milli in sorted(prices.items(), key=lambda entry: (-entry[1], entry[0])):
         backend, _, feature = name.partition(" ")
-        shares.append(CostShare(backend, feature, low, Fraction(low * milli, MILLICREDITS)))
+        shares.append(CostShare(backend, feature, frames, Fraction(frames * milli, MILLICREDITS)))
     rounding = paid - sum((share.credits for share in shares), Fraction(0))
     # Rounding up adds less than a credit to each picture: a larger difference means another price.
-    if rounding < 0 or rounding >= max(1, low):
+    if rounding < 0 or rounding >= max(1, frames):
         return CostBreakdown(unknown="the service's prices are not those of the table")
-    return CostBreakdown(tuple(shares), rounding)
+    return CostBreakdown(tuple(shares), rounding, not_split)
 
 
 def credits_saved_without(db: sqlite.Connection) -> dict[tuple[str, str], CreditRange] | None:
@@ -152,8 +157,7 @@ def credits_saved_without(db: sqlite.Connection) -> dict[tuple[str, str], Credit
     and for each request. Return None if the charges agree with neither way.
 
     Args:
-        db: The journal of the run. The number of pictures of each request must be known. It is not known if
-            `cost_breakdown` sets `unknown`.
+        db: The journal of the run. Only requests whose charge `cost_breakdown` splits are counted.
     """
     meta = get_meta(db)
     prices: dict[str, int] = json.loads(meta.get("prices") or "{}")

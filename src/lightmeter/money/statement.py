@@ -144,6 +144,7 @@ class Statement:
             "screen": None if self.screen is None else self.screen.to_dict(),
             "shares": [{**asdict(share), "credits": float(share.credits)} for share in self.cost_breakdown.shares],
             "rounded_up": None if self.cost_breakdown.unknown else float(self.cost_breakdown.rounding),
+            "not_split": self.cost_breakdown.not_split,
             "shares_unknown": self.cost_breakdown.unknown,
             "asked_again": asdict(self.retries),
             "in_doubt": asdict(self.in_doubt),
@@ -204,6 +205,8 @@ class Statement:
             yield f"  {float(share.credits):<9g} {share.backend} {share.feature}, {share.pictures} images and frames"
         if self.cost_breakdown.rounding:
             yield f"  {float(self.cost_breakdown.rounding):<9g} rounded up"
+        if self.cost_breakdown.not_split:
+            yield f"  {self.cost_breakdown.not_split:<9} not split: without a full answer, a charge or a frame count"
 
     def _lines_of_balances(self) -> Iterator[str]:
         if self.reconciliation is None and (self.balance_before is None or self.balance_is_current):

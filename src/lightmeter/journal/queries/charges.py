@@ -69,8 +69,7 @@ class ChargeCount(NamedTuple):
 
     Attributes:
         paid: Credits charged for each of the requests.
-        frames: Number of images and video frames in each of the requests. A video whose number of frames is not known
-            counts with the least number that it can have.
+        frames: Number of images and video frames in each of the requests.
         requests: Number of these requests.
     """
 
@@ -82,14 +81,16 @@ class ChargeCount(NamedTuple):
 _CHARGE_COUNTS: Final = """
 SELECT paid, frames, count(*) FROM (
     SELECT s.paid AS paid, sum(i.frames_low) AS frames FROM submissions s JOIN items i USING (submission_id)
-    WHERE s.state = 'settled' AND s.paid > 0 GROUP BY s.submission_id
+    WHERE s.state = 'settled' AND s.said > 0 GROUP BY s.submission_id
+    HAVING min(i.status = 'ok') AND min(i.frames_low IS i.frames_high)
 ) GROUP BY paid, frames
 """
 
 
 def charge_counts(db: Connection) -> list[ChargeCount]:
-    """Count the requests of a run that cost 1 credit or more, by their charge and number of images and video frames.
+    """Count the requests of a run whose price is known exactly, by their charge and number of images and video frames.
 
+    The answer to such a request names the charge and has a result for each row, and the number of frames is known.
     Second requests about a row (`--ask`) are left out.
     """
     return list(map(ChargeCount._make, db.execute(_CHARGE_COUNTS)))
