@@ -47,11 +47,13 @@ class Endpoint:
         base_url: Base URL of the service.
         api_key: Key of the account.
         embedded: Whether this is the service that the toolkit starts itself.
+        local: Whether all models of the run work on this machine: then its cores limit the speed.
     """
 
     base_url: str
     api_key: SecretStr | None
     embedded: bool
+    local: bool = False
 
 
 def is_embedded(options: Options, settings: Settings) -> bool:
@@ -98,8 +100,8 @@ def embedded_backends(settings: Settings) -> tuple[BackendOffer, ...]:
     return tuple(list_backends(catalog, catalog.rates()).backends)
 
 
-def needed_backends(options: Options, settings: Settings) -> tuple[str, ...]:
-    """Return the names of the back ends that the service that lightmeter starts itself must load for a run.
+def needed_backends(options: Options, settings: Settings) -> tuple[BackendOffer, ...]:
+    """Return the back ends that the service that lightmeter starts itself must load for a run.
 
     These are the back ends that the options name, or the default ones if they name none. A back end that is not
     available, or that has none of the features of the run, is left out.
@@ -107,7 +109,7 @@ def needed_backends(options: Options, settings: Settings) -> tuple[str, ...]:
     features = frozenset(options.features or FEATURES)
     able = {offer.name: offer for offer in embedded_backends(settings) if offer.available}
     names = options.backends or tuple(name for name, offer in able.items() if offer.default)
-    return tuple(name for name in names if name in able and features.intersection(able[name].features))
+    return tuple(able[name] for name in names if name in able and features.intersection(able[name].features))
 
 
 def provider_variables(options: Options, settings: Settings) -> set[str]:
@@ -160,10 +162,10 @@ async def open_endpoint(options: Options, settings: Settings, out: Path) -> Asyn
     folder = out / "embedded"
     folder.mkdir(parents=True, exist_ok=True)
     database = f"sqlite:///{folder / 'service.db'}"
-    own = options.prices
+    own, offers = options.prices, needed_backends(options, settings)
     config = ServiceConfig(
         database=database,
-        backends=needed_backends(options, settings),
+        backends=tuple(offer.name for offer in offers),
         accounts={},
         allow_private=True,
         rates=None if own is None or not own.free else read_catalog(settings).rates().with_own_prices(own),
@@ -173,7 +175,8 @@ async def open_endpoint(options: Options, settings: Settings, out: Path) -> Asyn
         key = await background.call(create_api_key(database, ACCOUNT, EMBEDDED_CREDITS, refill_below=_REFILL_BELOW))
         running = await background.call(start_service(config))
         try:
-            yield Endpoint(running.base_url, SecretStr(key), embedded=True)
+            local = all(offer.local for offer in offers)
+            yield Endpoint(running.base_url, SecretStr(key), embedded=True, local=local)
         finally:
             await background.call(running.close())
     finally:

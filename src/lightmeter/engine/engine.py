@@ -7,21 +7,19 @@ requests with an unknown outcome were charged, and only then sends new requests.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 from lightmeter.client.polling import PollSchedule
-from lightmeter.client.rate_limit import AdaptiveLimiter
 from lightmeter.clock import STEP_S
 from lightmeter.engine.accounting import Accounting, initial_name_reliability
 from lightmeter.engine.batching import NameReliabilityTracker
 from lightmeter.engine.budget_errors import caps_reached, key_budget_reached, run_budget_reached
 from lightmeter.engine.dispatcher import Dispatcher
 from lightmeter.engine.frame_extraction import FrameExtractor
-from lightmeter.engine.limiter_state import persisted_limiter
+from lightmeter.engine.limiter_state import open_limiter, persisted_limiter
 from lightmeter.engine.poller import Poller
 from lightmeter.engine.reconciler import Reconciler
 from lightmeter.engine.recovery import recover_open_submissions
@@ -74,11 +72,7 @@ class Engine:
         self._noted_step_s = 0.0
         self.session = session
         self.run_state = run_state
-        self.limiter = AdaptiveLimiter(
-            session.header.options.max_concurrency,
-            watch_latency=not session.endpoint.embedded,
-            jitter=random.Random().random,  # noqa: S311 (spreads pauses; no secret)
-        )
+        self.limiter = open_limiter(session.header.options.max_concurrency, session.endpoint)
         self.uploads = UploadFetcher(session.max_per_host, session.robots)
         self._accounting = Accounting(session, run_state, prices)
         self._poller = Poller(session, run_state, self._accounting, PollSchedule())

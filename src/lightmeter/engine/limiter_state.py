@@ -1,9 +1,10 @@
-"""Adjust rate limiters to answers, store the learned limit for later runs, and share the limit between processes."""
+"""Create rate limiters, adjust them to answers, store their learned limit, and share the limit between processes."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Final
@@ -11,8 +12,10 @@ from typing import Final
 from lightmeter.client.base_url import canonical_base_url
 from lightmeter.client.classify import Classification, ResponseVerdict
 from lightmeter.client.http_answer import RawAnswer
-from lightmeter.client.rate_limit import AdaptiveLimiter, SendRecord, parse_quota
+from lightmeter.client.rate_limit import AdaptiveLimiter, LocalLimiter, SendRecord, parse_quota
 from lightmeter.client.shared_limit import SharedLimitMember, join_shared_limit
+from lightmeter.cpu_count import process_cpu_count
+from lightmeter.embedded_service import Endpoint
 from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.store import open_read_only
 from lightmeter.run_session.session import Session
@@ -22,6 +25,14 @@ _META_KEY: Final = "pace"
 
 SHARE_INTERVAL_S: Final = 0.5
 """Seconds between two exchanges of learned limits; until the next one, processes together may exceed the limit."""
+
+
+def open_limiter(max_in_flight: int, endpoint: Endpoint) -> AdaptiveLimiter:
+    """Return a rate limiter for the requests of a run; `max_in_flight` is the most that may be in flight at once."""
+    if endpoint.local:
+        return LocalLimiter(max_in_flight, process_cpu_count())
+    jitter = random.Random().random  # noqa: S311 (spreads pauses; no secret)
+    return AdaptiveLimiter(max_in_flight, watch_latency=not endpoint.embedded, jitter=jitter)
 
 
 def learn_from_answer(

@@ -2,7 +2,8 @@
 
 from lightmeter.client.rate_limit.headers import Quota, parse_quota
 from lightmeter.client.rate_limit.limiter import AdaptiveLimiter
+from lightmeter.client.rate_limit.local_limiter import LocalLimiter
 from lightmeter.client.rate_limit.mode_transitions import LimiterMode
 from lightmeter.client.rate_limit.pacer import SendRecord
 
-__all__ = ["AdaptiveLimiter", "LimiterMode", "Quota", "SendRecord", "parse_quota"]
+__all__ = ["AdaptiveLimiter", "LimiterMode", "LocalLimiter", "Quota", "SendRecord", "parse_quota"]
