@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 import pytest
 
 import lightmeter as lm
-from lightmeter.api.progress_display import NotebookProgressDisplay, last_step, progress_as_html
+from lightmeter.api.progress_display import NotebookProgressDisplay, ProgressDisplay, last_step, progress_as_html
 from lightmeter.planning.progress import Progress
 from tests.conftest import DATA
 
@@ -127,3 +127,23 @@ async def test_watch_yields_progress_and_the_run(run, tmp_path):
     steps = [step async for step in lm.watch(plan, tmp_path / "out")]
     assert all(isinstance(step, Progress) for step in steps[:-1])
     assert steps[-1].summary().counts["ok"] == 1
+
+
+@pytest.mark.parametrize(
+    ("progress", "text"),
+    [
+        (
+            Progress("stopping", 60, {"ok": 27, "pending": 33}, in_flight=33, paid=27, rate=0.6, eta_s=55.2),
+            "stopping: 33 requests, about 55 s · 27 credits paid",
+        ),
+        (
+            Progress("running", 60, {"ok": 27, "pending": 33}, paid=27, budget=30, eta_s=5.0, eta_is_budget=True),
+            "running: 27/60 rows · 27 credits paid of 30 · budget spent in 5 s",
+        ),
+    ],
+)
+def test_the_line_says_what_the_run_waits_for(progress, text, capsys):
+    """A stopping run shows the requests in flight; a run whose budget ends first shows the time until then."""
+    with ProgressDisplay() as display:
+        display.show_progress(progress)
+    assert capsys.readouterr().err == f"{text}\n"

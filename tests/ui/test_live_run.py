@@ -177,6 +177,8 @@ def test_time_left_is_a_range():
     rates = history.recent_rates(60.0, 0.0)
     low, high = rates.seconds_for(120)
     assert low < 60 < high
+    capped_low, capped_high = rates.seconds_for(120, 30)  # pays for 30 rows
+    assert capped_low < 15 < capped_high < low + high
     few = RunHistory()
     few.add([Activity(59, 1, 0, 1, 1, 1)])
     assert few.recent_rates(60.0, 0.0).seconds_for(10)[1] is None

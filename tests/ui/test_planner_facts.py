@@ -88,6 +88,14 @@ def test_the_end_is_forecast_as_a_range():
     assert burn_down.remaining_credits() == CreditRange(26, 78)
 
 
+def test_the_forecast_of_the_end_respects_the_cap():
+    """A run whose cap pays for half of the pending rows ends in half the time."""
+    burn_down = BurnDown(100, CreditRange(100, 300), 100)
+    for seconds, left in ((0, 100), (4, 60), (8, 20)):
+        burn_down.add(running(seconds, left, (100 - left) * 9 // 8))
+    assert burn_down.eta_s() == pytest.approx((80 * 10 / 90 / 10, 80 * 10 / 90 / 10))
+
+
 def test_the_recent_rate_is_that_of_the_last_seconds():
     """While the progress of the last ten seconds is not known, no rate of a longer time is shown in its place."""
     burn_down = BurnDown(500, CreditRange(100, 300), 100)

@@ -124,6 +124,8 @@ def _write_line(text: str) -> None:
 
 
 def _line(progress: Progress) -> str:
+    if progress.phase == "stopping":
+        return f"stopping: {_details(progress).removeprefix('· ')}"
     is_planning = progress.phase in ("planning", "checking")
     rows = counted(progress.rows, "row") if is_planning else f"{progress.finished}/{progress.rows} rows"
     more = " read so far" if progress.planning else ""
@@ -192,6 +194,9 @@ def _details(progress: Progress) -> str:
         return f"{progress.rate:.0f} rows/s" if progress.rate else ""
     if progress.phase == "screening":
         return f"· {progress.rate:.1f} rows/s" if progress.rate else ""
+    if progress.phase == "stopping":
+        about = "" if progress.eta_s is None else f", about {progress.eta_s:.0f} s"
+        return f"· {counted(progress.in_flight, 'request')}{about} · {progress.paid} credits paid"
     parts = [progress.waiting] if progress.waiting is not None else [f"{progress.rate:.1f}/s"] if progress.rate else []
     budget = f" of {progress.budget}" if progress.budget is not None else ""
     parts.append(f"{progress.paid} credits paid{budget}")
@@ -202,5 +207,5 @@ def _details(progress: Progress) -> str:
     if in_doubt := progress.counts.get("in_doubt"):
         parts.append(f"{in_doubt} in doubt")
     if progress.eta_s is not None and progress.phase == "running":
-        parts.append(f"ETA {progress.eta_s:.0f} s")
+        parts.append(f"{'budget spent in' if progress.eta_is_budget else 'ETA'} {progress.eta_s:.0f} s")
     return "· " + " · ".join(parts)

@@ -136,7 +136,7 @@ async def _send(request: dict[str, Any]) -> LightmeterError | None:
             async for step in steps:
                 if isinstance(step, Progress):
                     latest = step
-                    if monotonic() - printed_at >= _INTERVAL_S and step.phase in {"running", "draining"}:
+                    if monotonic() - printed_at >= _INTERVAL_S and step.phase in {"running", "draining", "stopping"}:
                         _print(await asyncio.to_thread(_progress_line, shards, step, _SHARDS_AHEAD))
                         printed_at = monotonic()
                     continue

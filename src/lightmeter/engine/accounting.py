@@ -72,7 +72,6 @@ class Accounting:
                 hint=f"Make room, then: lightmeter resume {self._session.out}",
             )
         if self._key_budget is not None and not await self._key_budget.hold(credits_):  # another run was faster
-            self._run_state.set_key_budget_room(None)
             return None
         try:
             is_retry, budget = rows[0].retry is not None, self._run_state.budget
@@ -96,7 +95,6 @@ class Accounting:
     async def _settle_key_budget(self, hold: int, paid: int) -> None:
         if self._key_budget is not None:
             await self._key_budget.settle(hold, paid)
-            self._run_state.set_key_budget_room(None)
 
     async def record_resend(self, request: InFlightRequest) -> None:
         """Record that an unanswered request is sent again to the embedded service; its price stays reserved.

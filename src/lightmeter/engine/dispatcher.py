@@ -112,7 +112,6 @@ class Dispatcher:
     async def _send_all(self, batches: Iterable[Batch]) -> int:
         sent = 0
         self._unsent_place = None
-        self._run_state.set_key_budget_room(None)  # requests that could not be built reserved nothing
         for batch in batches:
             if self._run_state.stopping.is_set() or self._run_state.must_resolve:
                 break
@@ -238,12 +237,12 @@ class Dispatcher:
         return None
 
     async def _read_key_budget(self, wanted: int) -> None:
-        """Read how many credits the budget of the API key leaves, unless this is known (`RunState.key_budget_room`).
+        """Read how many credits the budget of the API key leaves; do nothing if it has none.
 
-        Do nothing if the key has no budget. `wanted` is the number of credits to reserve next.
+        `wanted` is the number of credits to reserve next.
         """
         key_budget, reserved = self._session.key_budget, self._run_state.reserved
-        if key_budget is not None and self._run_state.key_budget_room is None:
+        if key_budget is not None:
             self._run_state.set_key_budget_room(max(0, await key_budget.room(wanted + reserved) - reserved))
 
     def _requests_outstanding(self) -> bool:

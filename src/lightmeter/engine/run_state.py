@@ -16,7 +16,7 @@ from lightmeter.engine.batching import Batch, Bisection, NameReliabilityTracker
 from lightmeter.engine.in_flight import PolledRequest
 from lightmeter.engine.url_uploads import UploadSelection
 from lightmeter.errors import AccessDenied, LightmeterError, Unreachable
-from lightmeter.planning.progress import Phase, Progress
+from lightmeter.planning.progress import Phase, Progress, payable_rows
 
 
 @dataclass
@@ -45,9 +45,10 @@ class RunState:
         must_resolve: Whether the next batch must wait until a balance reading shows what unresolved requests cost.
         underreserved: Whether requests in flight may cost more than is reserved for them, because another one did.
         key_budget_room: Credits that the budget of the API key leaves for requests, over all runs, as last read; None
-            if they must be read again, for example because a request ended since then.
+            if it was not read yet, or the key has no budget.
         rows_over_caps: Number of rows marked as over budget for each of two reasons: `at_risk` (the row alone may cost
             more than `--max-at-risk`) and `no_bound` (it has no highest price).
+        paid_before: Credits that the run had paid when this process began to work on it.
         finished_rows: Number of rows that this process has given another status than `pending`.
         retries_pending: Whether the user stopped the run before the question (`--ask`) was repeated for all invalid
             answers.
@@ -97,6 +98,10 @@ class RunState:
     interrupted: bool = False
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     state_changed: asyncio.Event = field(default_factory=asyncio.Event)
+    paid_before: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.paid_before = self.paid
 
     def enter_phase(self, phase: Phase) -> Phase:
         """Set the phase of the run, such as `running`; return the previous phase."""
@@ -223,8 +228,8 @@ class RunState:
         self.paid += paid
         self.state_changed.set()
 
-    def set_key_budget_room(self, credits_: int | None) -> None:
-        """Set how many credits the budget of the API key leaves for requests; None if this must be read again."""
+    def set_key_budget_room(self, credits_: int) -> None:
+        """Set how many credits the budget of the API key leaves for requests."""
         self.key_budget_room = credits_
 
     def add_poll(self, polled: PolledRequest) -> None:
@@ -300,21 +305,30 @@ class RunState:
 
     def progress(self, now_s: float) -> Progress:
         """Return the progress of the run for the user; `now_s` is the time in monotonic seconds."""
-        seconds = now_s - self.started_at_s
+        seconds, pending, left = now_s - self.started_at_s, self.counts["pending"], self.credits_left
         rate = self.finished_rows / seconds if seconds > 0 else 0.0
+        left = None if left is None else left + self.at_risk + self.polled_credits
+        payable = payable_rows(pending, self.finished_rows, self.paid - self.paid_before, left)
+        eta_s = payable / rate if rate and not self.planning else None
         return Progress(
-            phase=self.phase,
+            phase="stopping" if self.interrupted else self.phase,
             rows=sum(self.counts.values()),
             counts=dict(self.counts),
             requests=self.requests,
-            in_flight=self.in_flight + self.polls_outstanding,
+            in_flight=self.in_flight + (0 if self.interrupted else self.polls_outstanding),
             paid=self.paid,
             held=self.held,
             budget=self.budget,
             seconds=seconds,
             rate=rate,
-            eta_s=self.counts["pending"] / rate if rate and not self.planning else None,
+            eta_s=self._seconds_to_stop(seconds) if self.interrupted else eta_s,
+            eta_is_budget=payable < pending,
             waiting=self.waiting,
             notes=tuple(self.notes),
             planning=self.planning,
         )
+
+    def _seconds_to_stop(self, seconds: float) -> float | None:
+        """Estimate the seconds until no request is in flight, from the requests that ended within `seconds`."""
+        ended = self.requests - self.in_flight
+        return self.in_flight * seconds / ended if ended else None

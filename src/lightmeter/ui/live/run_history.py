@@ -9,6 +9,7 @@ from math import sqrt
 from typing import Final
 
 from lightmeter.journal.queries.live import Activity
+from lightmeter.planning.progress import payable_rows
 
 MAX_POINTS: Final = 240
 """Maximum number of intervals in the history. If there would be more, every two neighbors are merged into one."""
@@ -27,6 +28,8 @@ class RecentRates:
         throttled: Requests refused because of the service's rate limit, per second.
         rows: Rows whose request was charged, per second.
         charged_requests: Number of requests charged in these `seconds`, not per second.
+        charged_rows: Number of rows of these requests.
+        paid: Credits charged for these requests.
     """
 
     seconds: float
@@ -34,22 +37,26 @@ class RecentRates:
     throttled: float
     rows: float
     charged_requests: int
+    charged_rows: int
+    paid: int
 
-    def seconds_for(self, rows: int) -> tuple[float, float | None] | None:
-        """Estimate the time that the run needs for `rows` further rows; return its bounds (lower, upper) in seconds.
+    def seconds_for(self, pending: int, credits_left: int | None = None) -> tuple[float, float | None] | None:
+        """Estimate the time until `pending` rows are finished or the budget is spent; return (lower, upper) bounds.
 
+        The bounds are in seconds. `credits_left` are those of the budget, None without one.
         Return None if no request was charged recently, because the rate is then unknown. The number of answers in a
         minute is assumed to have a Poisson distribution, and the range extends two standard deviations to each side.
         The upper bound is None if there are so few answers that the rate may be almost 0.
         """
         if not self.rows or not self.charged_requests:
             return None
+        rows = payable_rows(pending, self.charged_rows, self.paid, credits_left)
         deviation = 2 / sqrt(self.charged_requests)
         least = rows / (self.rows * (1 + deviation))
         return least, rows / (self.rows * (1 - deviation)) if deviation < 1 else None
 
 
-NO_RATES: Final = RecentRates(RECENT_S, 0.0, 0.0, 0.0, 0)
+NO_RATES: Final = RecentRates(RECENT_S, 0.0, 0.0, 0.0, 0, 0, 0)
 """The rates of a run on which no process works: all are 0."""
 
 
@@ -117,6 +124,5 @@ class RunHistory:
         seconds = 1.0 if started_at is None else min(RECENT_S, max(1.0, now - started_at))
         sums = [sum(column) for column in zip(*self._recent, strict=True)] or [0] * len(Activity._fields)
         total = Activity._make(sums)
-        return RecentRates(
-            seconds, total.sent / seconds, total.throttled / seconds, total.rows / seconds, total.answered
-        )
+        per_s = (total.sent / seconds, total.throttled / seconds, total.rows / seconds)
+        return RecentRates(seconds, *per_s, total.answered, total.rows, total.paid)

@@ -183,7 +183,9 @@ class SnapshotReader:
         requests, counts = self._requests, sums.counts
         unsent = max(0, counts["pending"] - requests.rows_in(*_IN_FLIGHT))
         rates = self._history.recent_rates(self._clock(), requests.started_at) if locked else NO_RATES
-        eta = rates.seconds_for(counts["pending"]) if locked and counts["pending"] else None
+        budget = sums.header.options.budget
+        left = None if budget is None else max(0, budget - requests.paid)
+        eta = rates.seconds_for(counts["pending"], left) if locked and counts["pending"] else None
         state = _state(sums, requests, locked=locked)
         return {
             "folder": str(self._folder),

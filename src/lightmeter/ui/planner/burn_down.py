@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lightmeter.planning.progress import Progress
+from lightmeter.planning.progress import Progress, payable_rows
 from lightmeter.pricing.estimate import CreditRange
 
 MAX_POINTS: Final = 120
@@ -67,14 +67,18 @@ class BurnDown:
         return [each for each in self._recent if last - each.seconds <= window_s]
 
     def eta_s(self) -> tuple[float, float] | None:
-        """Return the least and the greatest number of seconds until all rows are finished; None while unknown.
+        """Return the least and the greatest number of seconds until all rows are finished or the cap is spent.
 
-        They follow from the highest and the lowest of the rates that `rates` returns. Rates of 0 are ignored.
+        Return None while they are unknown. They follow from the highest and the lowest of the rates that `rates`
+        returns. Rates of 0 are ignored.
         """
         rates = [rate for rate in self.rates() if rate is not None and rate > 0]
         if not rates or not self._points:
             return None
-        left = self._points[-1].pending_rows
+        first, last = self._points[0], self._points[-1]
+        room = None if self._cap is None else max(0, self._cap - last.paid)
+        finished = first.pending_rows - last.pending_rows
+        left = payable_rows(last.pending_rows, finished, last.paid - first.paid, room)
         return left / max(rates), left / min(rates)
 
     def remaining_credits(self) -> CreditRange:
