@@ -68,8 +68,15 @@ def test_invalid_brands_of_an_object_drop_no_asset():
 
 def test_wrong_fields_become_none():
     """A field of a wrong type becomes None; the rest is read."""
-    answer = typed({"request_id": ["r"], "credits": "12", "credits_paid": 1.5, "success": "maybe", "role": "general"})
+    answer = typed(
+        {"request_id": ["r"], "credits": "12", "credits_paid": "much", "success": "maybe", "role": "general"}
+    )
     assert (answer.request_id, answer.credits, answer.credits_paid, answer.role) == (None, 12, None, "general")
+
+
+def test_a_fraction_of_credits_is_kept():
+    """A service may charge a fraction of a credit."""
+    assert (typed({"credits_paid": 1.5}).credits_paid, typed({"credits": 99.25}).credits) == (1.5, 99.25)
 
 
 def test_unknown_fields_are_kept():

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from math import ceil
+
 import pytest
+from aiohttp import web
 
 from lightmeter.journal.store import open_read_only
 from tests.engine.hostile import Hostile
@@ -67,3 +71,41 @@ async def test_a_run_without_a_cap_polls_for_many_answers_at_once(try_out):
     run, _ = await try_out(service, rows=6)
     assert run.summary().counts["ok"] == 6
     assert service.most_open == 6
+
+
+class Fractional(Hostile):
+    """A service that charges 0.45 credits for an image."""
+
+    def answer(self, urls, names=None):
+        answer = super().answer(urls, names)
+        return {**answer, "credits_paid": 0.45 * len(urls), "credits": self.balance + 0.55}
+
+
+async def test_a_fraction_of_credits_is_a_charge(try_out):
+    """A charge of 0.45 credits is booked as 1 and shows the price; tables and statement know what was paid."""
+    run, service = await try_out(Fractional(lambda *_: "well", answer_s=0.1), rows=12, budget=100, batch_size=1)
+    assert (run.summary().paid, run.statement().unreported) == (12, 0)
+    assert set(run.assets["credits"]) == {1.0}
+    assert service.most_at_once > 1
+
+
+class OddBalance(Hostile):
+    """A service whose balance is odd: it never changes, or changes by less than a credit."""
+
+    odd = None
+
+    async def credits(self, _):
+        """GET /api/credits."""
+        return web.json_response({"credits": self.odd})
+
+
+@pytest.mark.parametrize("odd", [2**53, 2**63, 10**30, 99.5])
+async def test_an_odd_balance_stops_no_run_and_proves_nothing(try_out, odd):
+    """A balance that is a fraction, or that no double holds exactly, is accepted; a lost request stays in doubt."""
+    service = OddBalance(lambda number, _: "charge and drop" if number == 2 else "well")
+    service.odd = odd
+    run, _ = await try_out(service, rows=3, max_concurrency=1)
+    counts = run.summary().counts
+    assert (counts["ok"], counts["in_doubt"], run.summary().paid, run.summary().held) == (2, 1, 2, 1)
+    assert service.posts == 3
+    assert json.loads(json.dumps(run.summary().to_dict()))["credits"]["balance_after"] == min(ceil(odd), 2**53 - 1)

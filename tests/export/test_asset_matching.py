@@ -127,17 +127,18 @@ def test_assets_may_stand_in_an_object():
 
 
 @pytest.mark.parametrize(
-    ("charge", "paid", "reported"),
+    ("charge", "paid", "evidence"),
     [
-        *((1, 1, True), (1.0, 1, True), ("2", 2, True), (0.3, 1, False), (None, 4, False), (True, 4, False)),
-        *((-1, 4, False), ("", 4, False), ("nan", 4, False), ("much", 4, False)),
+        *((1, 1, 2), (1.0, 1, 2), ("2", 2, 2), (0.3, 1, 3), ("0.3", 1, 3), (None, 4, 0), (True, 4, 0)),
+        *((-1, 4, 0), ("", 4, 0), ("nan", 4, 0), ("much", 4, 0), (1e300, 4, 0), (2**70, 4, 0)),
+        (0.1 + 0.2 + 2.7, 3, 2),  # 3.0000000000000004
     ],
 )
-def test_a_charge_that_was_assumed_is_marked(charge, paid, reported):
-    """`charge_reported` is false if the service stated no valid whole charge."""
+def test_a_charge_that_was_assumed_is_marked(charge, paid, evidence):
+    """An answer without a valid charge is told from one with a fraction of credits, which is rounded up."""
     raw = json.dumps({"credits_paid": charge, "all": {"assets": [{"name": "a"}]}}).encode()
     outcome = outcome_of(raw, [(1, "a")], hold=4)
-    assert (outcome.paid, outcome.charge_reported) == (paid, reported)
+    assert (outcome.paid, outcome.charge_evidence) == (paid, evidence)
 
 
 def test_an_answer_with_errors_teaches_no_exact_price():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable
+from math import ceil
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Self, TypedDict, Unpack
@@ -34,6 +35,7 @@ from lightmeter.errors import (
     UsageError,
 )
 from lightmeter.facts.lenient_json import parse_object_lenient
+from lightmeter.wire.constants import MAX_CREDITS
 from lightmeter.wire.request import AnalyzeRequest
 from lightmeter.wire.response import Answer, BackendOffer, Backends, Credits
 
@@ -138,7 +140,7 @@ class Client:
         return await self._transport.send("GET", _RESPONSE + quote(request_id, safe=""))
 
     async def credits(self) -> int:
-        """Return the balance of the account in credits. The query is free.
+        """Return the balance of the account in credits, rounded up, at most `MAX_CREDITS`. The query is free.
 
         If the service asks to slow down, the query is repeated a few times after pauses of at most 30 s.
 
@@ -148,6 +150,14 @@ class Client:
             Unreachable: no connection was made.
             OutcomeUnknown: no complete answer came; asking again is safe.
         """
+        return min(ceil(await self._balance()), MAX_CREDITS)
+
+    async def exact_credits(self) -> int | None:
+        """Return the balance as `credits` does, but None if it is a fraction, or too large for an exact JSON number."""
+        balance = await self._balance()
+        return int(balance) if balance == int(balance) and balance < MAX_CREDITS else None
+
+    async def _balance(self) -> float:
         for pause_s in (*_CREDITS_PAUSES_S, None):
             raw = await self._transport.send("GET", _CREDITS)
             data = parse_object_lenient(raw.body)

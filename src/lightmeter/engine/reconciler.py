@@ -73,6 +73,7 @@ class Reconciler:
         self._sender = sender
         self._fruitless_calls = 0
         self._rows_answered = -1
+        self._is_inexact = False
 
     async def resolve(self) -> int:
         """Find out which unanswered requests were charged, as far as this can be proven.
@@ -240,7 +241,9 @@ class Reconciler:
         before: BalanceReading | None = None
         for _ in range(MAX_READINGS):
             try:
-                balance = await self._session.client.credits()
+                exact = await self._session.client.exact_credits()
+                balance = await self._session.client.credits() if exact is None else exact
+                self._is_inexact = self._is_inexact or exact is None
             except (Unreachable, OutcomeUnknown):
                 before = None
             except LightmeterError as error:  # access denied, or an answer that is no balance
@@ -267,7 +270,7 @@ class Reconciler:
                 nobody else spends from the account. If True, record nothing unless there is a ruling on some request
                 now.
         """
-        if opening is None:
+        if opening is None or self._is_inexact:
             await self._rule_unprovable(readings[1])
             return 0
         with open_read_only(self._session.out) as db:
@@ -288,12 +291,18 @@ class Reconciler:
         return pending
 
     async def _rule_unprovable(self, reading: BalanceReading) -> None:
-        """Record that the balance `reading` cannot prove what unanswered requests cost: no earlier balance is known."""
+        """Record that the balance `reading` cannot prove what unanswered requests cost.
+
+        Either no earlier balance is known, or balances are not exact: then a charge may not show in them.
+        """
         reason = "No balance of this account was read before the request: nothing can be proven."
+        if self._is_inexact:
+            reason = "The balance is a fraction, or too large to be exact: nothing can be proven."
         with open_read_only(self._session.out) as db:
             rulings = [
                 SubmissionResolution(record.submission_id, Event.GIVE_UP, reason)
                 for record in submissions_in(db, {State.UNCERTAIN})
             ]
         document = unprovable_document(reading, rulings, reason)
-        await self._session.journal.write(apply_resolutions(reading, reading, document, rulings))
+        if rulings:
+            await self._session.journal.write(apply_resolutions(reading, reading, document, rulings))

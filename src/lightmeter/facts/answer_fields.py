@@ -105,8 +105,12 @@ class AnswerFields:
 
     @property
     def credits_paid(self) -> float | None:
-        """The charge in credits that the answer states, as a number or in a string; None if it states no charge."""
-        return _number(self.data.get("credits_paid"))
+        """The charge in credits that the answer states, as a number or in a string; None if it states no charge.
+
+        A float is rounded to a millionth of a credit: sums of floats such as 0.1 + 0.2 are not exact.
+        """
+        charge = _number(self.data.get("credits_paid"))
+        return round(charge, 6) if isinstance(charge, float) else charge
 
     @property
     def is_free(self) -> bool:

@@ -146,7 +146,7 @@ def submissions_sent_between(db: sqlite.Connection, after: int, until: int) -> l
     """
     rows = db.execute(_SENT_BETWEEN, (after, until))
     return [
-        WindowSubmission(key, State(state), hold, paid, remaining, bool(said), sent, answered, bool(throttled))
+        WindowSubmission(key, State(state), hold, paid, remaining, said in {1, 2}, sent, answered, bool(throttled))
         for key, state, hold, paid, remaining, said, sent, answered, throttled in rows
     ]
 

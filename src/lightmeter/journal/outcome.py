@@ -55,8 +55,8 @@ class AnswerOutcome:
         request_id: The service's id of the request; None if not reported.
         rows: One result for each row of the submission.
         reason: Code for why rows without an asset (image or video) in the answer fail.
-        charge_reported: Whether the answer reports the charge in whole credits. If not, `paid` is the most that can
-            have been charged.
+        charge_reported: Whether the answer reports the charge. If not, `paid` is the most that can have been charged.
+        charge_exact: Whether the reported charge is a whole number of credits, as `paid` is.
         error_free: Whether the answer reports no error. With an error, `paid` may be less than the price.
         rows_identified: Whether each asset's name tells which row it answers. None if the answer has no assets, or
             only lacks those of a few rows.
@@ -69,6 +69,7 @@ class AnswerOutcome:
     rows: tuple[RowResult, ...]
     reason: str = "no_asset"
     charge_reported: bool = True
+    charge_exact: bool = True
     error_free: bool = True
     rows_identified: bool | None = None
     charge_unknown: bool = False
@@ -77,10 +78,13 @@ class AnswerOutcome:
     def charge_evidence(self) -> int:
         """Whether prices can be learned from the answer, as a number that the journal stores.
 
-        0: no, the answer reports no charge in whole credits. 1: it reports one and an error, so the charge may be less
-        than the price. 2: it reports one and no error, so the charge is the full price.
+        0: no, the answer reports no charge. 1: it reports one and an error, so the charge may be less than the price.
+        2: it reports one and no error, so the charge is the full price. 3: it is that, but a fraction, which is rounded
+        up, so that balances are no proof. A fraction with an error counts as 0.
         """
-        return self.charge_reported + (self.charge_reported and self.error_free)
+        if not self.charge_reported:
+            return 0
+        return 1 + self.error_free if self.charge_exact else 3 * self.error_free
 
     @property
     def event(self) -> Event:

@@ -184,7 +184,7 @@ CREATE TABLE submissions (
     attempts INTEGER NOT NULL DEFAULT 0,
     polls INTEGER NOT NULL DEFAULT 0,
     error TEXT,
-    said INTEGER NOT NULL DEFAULT 1    -- 0: no charge reported, the hold counts; 1: reported; 2: and no errors
+    said INTEGER NOT NULL DEFAULT 1    -- charge: 0 not reported, the hold counts; 1 reported; 2 no errors; 3 rounded up
 ) STRICT;
 CREATE INDEX submissions_by_state ON submissions (state);
 

@@ -19,6 +19,9 @@ from pydantic import (
     WrapValidator,
 )
 
+Amount = int | Annotated[float, Field(allow_inf_nan=False)]
+"""An amount of credits: whole, or a fraction where a service charges fractions."""
+
 
 class ResponseModel(BaseModel):
     """Base class of the service's JSON answers and their parts; unknown fields are kept, not refused."""
@@ -212,16 +215,19 @@ class Answer(ResponseModel):
     success: bool | None = None
     status: str | None = None
     response_uri: str | None = None
-    credits_paid: int | None = None
-    credits: int | None = None
+    credits_paid: Amount | None = None
+    credits: Amount | None = None
     all: Results | None = None
     error: str | None = None
 
 
 class Credits(ResponseModel):
-    """Answer of GET /api/credits: the account's balance in credits; one credit is worth one cent."""
+    """Answer of GET /api/credits: the account's balance in credits; one credit is worth one cent.
 
-    credits: int
+    Some services tell a fraction, or a number that is too large for an exact JSON number.
+    """
+
+    credits: Amount
 
 
 class BackendOffer(ResponseModel):

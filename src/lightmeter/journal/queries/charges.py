@@ -50,7 +50,7 @@ SELECT s.paid, sum(i.frames_low), CASE WHEN count(i.frames_high) = count(*) THEN
        min(coalesce(i.kind, '')), max(coalesce(i.kind, ''))
 FROM (
     SELECT submission_id, paid, paid > hold AS above_hold FROM submissions
-    WHERE state = 'settled' AND paid > 0 AND (said = 2 OR paid > hold) ORDER BY submission_id DESC LIMIT ?
+    WHERE state = 'settled' AND paid > 0 AND (said >= 2 OR paid > hold) ORDER BY submission_id DESC LIMIT ?
 ) s JOIN items i USING (submission_id)
 GROUP BY s.submission_id HAVING min(i.status = 'ok') OR s.above_hold ORDER BY s.submission_id
 """
@@ -126,7 +126,9 @@ def charged_frames(db: Connection, recent: int | None = None) -> Iterator[Charge
 
 def has_charge_since(db: Connection, submission_id: int) -> bool:
     """Return whether the answer to a request with this id, or a later one, reports a charge above 0 and no error."""
-    query = "SELECT 1 FROM submissions WHERE submission_id >= ? AND state = 'settled' AND said = 2 AND paid > 0 LIMIT 1"
+    query = (
+        "SELECT 1 FROM submissions WHERE submission_id >= ? AND state = 'settled' AND said >= 2 AND paid > 0 LIMIT 1"
+    )
     return db.execute(query, (submission_id,)).get is not None
 
 
