@@ -73,6 +73,12 @@ async def test_a_run_without_a_cap_polls_for_many_answers_at_once(try_out):
     assert service.most_open == 6
 
 
+async def test_batches_wait_for_the_first_names(try_out):
+    """If the user wants batches, the first image goes alone, as its answer shows whether names identify images."""
+    _, service = await try_out(Silent(lambda *_: "ack", balance=10_000, polls_until_done=1), rows=9, batch_size=4)
+    assert service.images[:2] == [1, 2]
+
+
 class Fractional(Hostile):
     """A service that charges 0.45 credits for an image."""
 

@@ -13,7 +13,7 @@ from math import inf
 from typing import Final
 
 from lightmeter.client.rate_limit import AdaptiveLimiter
-from lightmeter.engine.batching import Batch, auto_batch_size, group_into_batches, trim_batch
+from lightmeter.engine.batching import Batch, NameReliability, auto_batch_size, group_into_batches, trim_batch
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.sender import Sender
 from lightmeter.errors import LightmeterError
@@ -144,13 +144,15 @@ class Dispatcher:
             self._run_state.end_batch(batch)
 
     async def _send_first_image(self, first: int, last: int) -> int:
-        """If the price must be learned, send one image to learn the price; return the number of requests sent, 0 or 1.
+        """If the price or the names in answers must be learned, send one image; return the number of requests sent.
 
         The image is the first pending one in places `first` to `last` of the send order, both included. After it was
-        sent, wait until no request is in flight. If its answer names no charge, the change of the balance shows the
-        charge, but only if nobody else spends from the account.
+        sent, wait until no request is in flight; if batches are wanted, also for an answer by polling. If its answer
+        names no charge, the change of the balance shows the charge, but only if nobody else spends from the account.
         """
-        if not self._prices.must_learn_price:
+        names_unknown = self._run_state.name_reliability.reliability is NameReliability.UNKNOWN
+        must_learn_names = names_unknown and self._wanted_batch_size() > 1
+        if not (self._prices.must_learn_price or must_learn_names):
             return 0
         with open_read_only(self._session.out) as db:
             row = first_single_picture_row(db, first, last)
@@ -161,6 +163,8 @@ class Dispatcher:
         before = await self._balance() if self._options.sole_spender else None
         self._launch(image)
         await self.wait_until_idle()
+        while must_learn_names and self._run_state.polls_outstanding and not self._run_state.stopping.is_set():
+            await self._run_state.wait_for_change()
         if before is not None and self._prices.unpriced_answers > unpriced_answers and self._prices.must_learn_price:
             after = await self._balance()
             if after is not None and after < before:
@@ -176,28 +180,31 @@ class Dispatcher:
 
     def _batch_size(self) -> int:
         """Return the most images that the next request may have."""
-        if self._options.upload != "never":  # any image may have to be sent as a file, and a file has its own request
-            return 1
         if self._prices.must_learn_price:  # until a charge is known, put only one image at risk
             return 1
-        requested, cap = self._options.batch_size, self._options.max_at_risk
-        if requested == "auto" and self._session.endpoint.embedded:  # batches do not make it faster
-            return 1
-        size = self._run_state.name_reliability.max_images_per_request
-        if requested == "auto":
-            milli = self._session.header.price_per_image_milli
-            requested = auto_batch_size(
-                milli,
-                self._prices.learner.likely_rounding if milli % 1000 else Rounding.IMAGE,
-                requests_per_s=self._limiter.requests_per_s,
-                unlimited_per_s=self._options.max_concurrency / max(0.001, self._limiter.latency_s),
-                rows_left=self._run_state.counts["pending"],
-                max_at_risk=cap,
-            )
-        size = min(size, requested)
+        cap = self._options.max_at_risk
+        size = min(self._run_state.name_reliability.max_images_per_request, self._wanted_batch_size())
         while cap is not None and size > 1 and self._prices.max_credits([_IMAGE] * size) > cap:
             size -= 1
         return size
+
+    def _wanted_batch_size(self) -> int:
+        """Return the number of images in a request that the user wants, or that makes the run quicker or cheaper."""
+        if self._options.upload != "never":  # any image may have to be sent as a file, and a file has its own request
+            return 1
+        if self._options.batch_size != "auto":
+            return self._options.batch_size
+        if self._session.endpoint.embedded:  # batches do not make it faster
+            return 1
+        milli = self._session.header.price_per_image_milli
+        return auto_batch_size(
+            milli,
+            self._prices.learner.likely_rounding if milli % 1000 else Rounding.IMAGE,
+            requests_per_s=self._limiter.requests_per_s,
+            unlimited_per_s=self._options.max_concurrency / max(0.001, self._limiter.latency_s),
+            rows_left=self._run_state.counts["pending"],
+            max_at_risk=self._options.max_at_risk,
+        )
 
     async def _admit(self, batch: Batch) -> Batch | None:
         """Wait until rate limit, budget and `max_at_risk` allow a batch to be sent; return it, trimmed to both limits.
