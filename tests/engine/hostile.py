@@ -61,16 +61,17 @@ class Hostile:
         if key is not None and self.urls_by_key.setdefault(key, urls) != urls:
             return web.json_response({"error": "This Idempotency-Key was sent before."}, status=422)
         self.posts += 1
+        number = self.posts
         self.images.append(len(urls))
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
             await asyncio.sleep(self.answer_s)
-            return await self._answered(request, urls, self.script(self.posts, body))
+            return await self._answered(request, urls, self.script(number, body), number)
         finally:
             self.at_once -= 1
 
-    async def _answered(self, request: web.Request, urls: list[str], what: str) -> web.StreamResponse:
+    async def _answered(self, request: web.Request, urls: list[str], what: str, number: int) -> web.StreamResponse:
         if what == "drop":
             request.transport.close()
             return web.Response()
@@ -86,7 +87,7 @@ class Hostile:
         if what.startswith(("ack", "charge ack")):
             if what.startswith("charge"):
                 self.charge(urls)
-            request_id = f"r{self.posts}"
+            request_id = f"r{number}"
             self.jobs[request_id] = {"left": self.polls_until_done, "urls": urls, "fail": what.partition("ack")[2]}
             return web.json_response({"request_id": request_id, "status": "queued", "success": True})
         return self._at_once(what, urls)

@@ -185,7 +185,7 @@ class TestPrices:
     async def test_a_charge_above_its_hold_is_remembered_at_the_next_start(self, try_out):
         """A run that continues with a higher budget holds what its answers with errors were charged before."""
         service = Inexact(lambda *_: "ack", balance=10_000, polls_until_done=1)
-        run, _ = await try_out(service, rows=100, budget=30)
+        run, _ = await try_out(service, rows=100, budget=30, batch_size=1)
         async with listening(service) as base_url:
             run = await lm.aio.resume(run.folder, budget=70, base_url=base_url)
         with open_read_only(run.folder) as db:
