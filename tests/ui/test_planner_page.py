@@ -181,7 +181,8 @@ def test_a_page_that_may_not_spend_has_no_button(tmp_path, serve_views, page):
     page.goto(serve_views({"planner": WebView("Planner", lambda: planner)}))
     button(page, "Plan").click()
     expect(page.get_by_text("This page spends nothing")).to_be_visible(timeout=60_000)
-    command = f"lightmeter run {tmp_path / 'pictures.csv'} --out {tmp_path / 'out'} --features colors --prices demo --budget 1"
+    options = "--features colors --prices demo --budget 1"
+    command = f"lightmeter run {tmp_path / 'pictures.csv'} --out {tmp_path / 'out'} {options}"
     expect(page.locator(".lm-command code")).to_have_text(command)
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     button(page, "Copy").click()

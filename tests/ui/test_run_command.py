@@ -96,4 +96,5 @@ def test_command_line_of_a_run_with_other_options_has_another_folder(tmp_path):
     assert planner.offer["command"] == same.replace("--budget 9", "--budget 7")
     planner.set_form(budget=9, features=["nsfw"])
     click(planner, "make_plan")
-    assert planner.offer["command"] == f"lightmeter run {manifest} --out {out}-2 --features nsfw --prices demo --budget 9"
+    options = "--features nsfw --prices demo --budget 9"
+    assert planner.offer["command"] == f"lightmeter run {manifest} --out {out}-2 {options}"
