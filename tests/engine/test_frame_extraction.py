@@ -82,7 +82,7 @@ async def test_only_distinct_frames_are_sent_and_paid_for(run_frames):
     assert _facts(run) == [(-1, "picture.jpg"), *((one, f"row0-frame{one}.jpg") for one in (0, 2, 5))]
     tags = [tag for tag in run.table("tags").to_pylist() if tag["frame"] is not None]
     assert {tag["item_id"] for tag in tags} == {row["item_id"]}
-    found = [one for one in run.table("prechecks").to_pylist() if one["check"] == "distinct_frames"]
+    found = [one for one in run.table("prechecks").to_pylist() if one["finding"] == "distinct_frames"]
     assert [one["value"] for one in found] == [3.0]
 
 

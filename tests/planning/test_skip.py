@@ -76,8 +76,8 @@ async def test_skipped_rows_are_not_paid_for(folder):
     rows = run.sql("SELECT item_id, reason, error FROM assets WHERE status = 'skipped' ORDER BY 1").to_dict("records")
     assert [(row["item_id"], row["reason"]) for row in rows] == [("dot", "tiny"), ("torn", "decode")]
     assert rows[0]["error"] == "Only 4 x 4 pixels."
-    checks = run.sql("SELECT \"check\" FROM prechecks WHERE item_id = 'dot'").to_dict("records")
-    assert {"tiny", "blank", "light"} < {row["check"] for row in checks}
+    checks = run.sql("SELECT finding FROM prechecks WHERE item_id = 'dot'").to_dict("records")
+    assert {"tiny", "blank", "light"} < {row["finding"] for row in checks}
 
 
 async def test_sound_rows_are_not_skipped_for_facts(folder):

@@ -21,6 +21,7 @@ import pytest
 import lightmeter as lm
 from lightmeter.api.blocking import wait_for
 from lightmeter.export.export_tables import export_tables
+from lightmeter.facts.columns import ITEMS
 from lightmeter.tables import TABLES
 from tests.engine.hostile import Hostile, listening
 
@@ -75,7 +76,7 @@ def row_counts(out: Path) -> dict[str, Counter]:
     """Return, by table, how often a reader that lists and opens files finds each row."""
     found = {}
     with duckdb.connect() as db:
-        for table in TABLES:
+        for table in (*TABLES, ITEMS):
             folder = out / "tables" / table
             listed = any(folder.glob("*.parquet"))
             rows = db.read_parquet(f"{folder}/*.parquet", union_by_name=True).fetchall() if listed else []
@@ -162,7 +163,16 @@ def test_facts_come_before_the_assets_they_belong_to(kills):
     """A reader that finds the new rows of `assets` finds those of the other tables too."""
     changed = [one for one in kills if one["old"]["assets"] != one["new"]["assets"] == one["seen"]["assets"]]
     assert changed
-    assert all(one["seen"] == one["new"] for one in changed)
+    for one in changed:
+        assert all(one["seen"][table] == one["new"][table] for table in TABLES)
+
+
+def test_items_have_no_row_twice(kills):
+    """`items` follows the assets: one row for each row of the old ones or of the new ones."""
+    for one in kills:
+        for found in (one["seen"], one["again"]):
+            assert set(found[ITEMS].values()) <= {1}, (one["change"], one["call"], one["nth"])
+        assert one["again"][ITEMS].total() == one["again"]["assets"].total()
 
 
 def test_a_rebuild_ends_what_the_killed_one_began(kills):

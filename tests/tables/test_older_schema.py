@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lightmeter.errors import UsageError
 from lightmeter.tables import Dataset
 from lightmeter.tables.arrow.schema import SCHEMA_VERSION, schema
 from lightmeter.tables.compaction import compact
@@ -91,9 +92,11 @@ def test_remote_copies_have_the_new_columns(mixed, tmp_path):
     assert sorted(rows, key=lambda row: row["item_id"]) == [NEW_ROW, OLD_ROW]
 
 
-def test_remote_copies_of_an_older_version_have_the_new_columns(dataset, tmp_path):
-    """A query of files in a remote place sees nulls in place of columns that an older version did not write."""
+def test_remote_copies_of_an_older_version_are_refused(dataset, tmp_path):
+    """Remote tables of an older version are not misread: the error says how to replace them."""
     lake = tmp_path / "lake"
     shutil.copytree(dataset.out / "tables", lake / "tables")
-    assert sql(lake.as_uri(), QUERY).to_pylist() == [OLD_ROW]
-    assert sql(lake.as_uri(), "FROM assets").schema.equals(sql(lake, "FROM assets").schema)
+    with pytest.raises(UsageError) as refused:
+        sql(lake.as_uri(), QUERY)
+    assert "schema version 2" in str(refused.value)
+    assert "lightmeter rebuild DIR --to" in refused.value.hint

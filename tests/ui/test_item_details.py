@@ -78,7 +78,7 @@ def test_details_have_all_facts_of_an_item(run):
     assert (details["status"], details["kind"], details["href"]) == ("ok", "image", None)
     assert details["path"].endswith("chelsea.jpg")
     assert details["own_columns"] == [["subject", "cat"]]
-    assert [row["check"] for row in details["tables"]["prechecks"]["rows"]] == ["decode"]
+    assert [row["finding"] for row in details["tables"]["prechecks"]["rows"]] == ["decode"]
     (request,) = details["requests"]
     assert (request["http_status"], request["attempts"], request["state"]) == (200, 1, "settled")
     assert request["sent_at"].endswith(" UTC")

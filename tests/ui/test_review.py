@@ -161,7 +161,7 @@ def test_table_follows_within_seconds_and_at_the_close(out):
     view.close_view()
     (row,) = lm.open(out).table("reviews").to_pylist()
     assert (row["item_id"], row["frame"], row["decision"]) == ("coffee", None, "reject")
-    assert (row["by"], row["note"]) == ("Ann", "too bright")
+    assert (row["reviewer"], row["note"]) == ("Ann", "too bright")
     view.decide("coffee", "keep")
     deadline = time.monotonic() + 30
     while lm.open(out).sql("SELECT decision FROM reviews")["decision"].tolist() != ["keep"]:

@@ -189,6 +189,7 @@ class Tables:
         where: The output folder as an absolute `Path`, or the URI as text.
     """
 
+    items: pd.DataFrame
     assets: pd.DataFrame
     tags: pd.DataFrame
     colors: pd.DataFrame

@@ -21,6 +21,9 @@ from lightmeter.planning.price_sources import describe_own_prices
 from lightmeter.pricing.estimate import counted
 from lightmeter.terminal_console import make_terminal_console
 
+FIRST_QUERY: Final = "SELECT item_id, top_tag, color_name, nsfw FROM items ORDER BY nsfw DESC"
+"""SQL query that commands suggest after a run."""
+
 _MAX_REASONS: Final = 12
 _PLAIN_WIDTH: Final = 240
 """Width of output to a file or a pipe, in characters: wide enough that lines for logs and grep are not wrapped."""

@@ -12,8 +12,11 @@ the export also writes the files of earlier runs in `assets` again, with this re
 
 The decisions of people (`reviews.sqlite`) become the table `reviews`, which is a single file.
 
-The export also writes `views.sql` and `catalog.duckdb`, which open the tables in DuckDB. If the option `table_format`
-is "delta" or "iceberg", the export also writes Delta or Iceberg tables to `delta/` or `iceberg/`.
+At the end of a run, and of each rebuild, the table `items` is made from all other tables, as a single file.
+
+The export also writes `tables/README.md`, which describes the tables; and `views.sql` and `catalog.duckdb`, which open
+them in DuckDB. If the option `table_format` is "delta" or "iceberg", the export also writes Delta or Iceberg tables to
+`delta/` or `iceberg/`.
 """
 
 from __future__ import annotations
@@ -31,10 +34,13 @@ from typing import Final, TypeAlias
 from lightmeter.child_processes import map_in_processes
 from lightmeter.errors import TablesError
 from lightmeter.export.export_shard import ExportRun, Shard, export_shard, export_shard_aside
+from lightmeter.export.folder_guide import write_folder_guide
 from lightmeter.export.gone_rows import mark_gone
+from lightmeter.export.items_table import write_items
 from lightmeter.export.review_table import write_reviews
 from lightmeter.export.unexported_requests import MIN_SHARD_REQUESTS, unexported_range
-from lightmeter.facts.columns import OPTIONAL_TABLES, REVIEWS
+from lightmeter.facts.columns import ITEMS, OPTIONAL_TABLES, REVIEWS
+from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.files import journal_path, snapshot_journal
 from lightmeter.journal.header import archived_runs, read_run_header
 from lightmeter.journal.queries.export import SubmissionRange, journal_mark, settled_ranges
@@ -91,6 +97,9 @@ def export_tables(
             if rest is not None:
                 mark_gone(dataset, runs[-1].header.run_id)
             rows[REVIEWS] = write_reviews(dataset)
+            rows[ITEMS] = write_items(dataset)
+            with open_read_only(out) as db:
+                write_folder_guide(out, get_meta(db).get("manifest_path"))
             write_catalog(out)
         write_table_format(dataset, runs[-1].header.options.table_format)
     except OSError as error:

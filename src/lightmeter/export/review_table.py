@@ -22,7 +22,7 @@ from lightmeter.journal.reviews import (
     review_chunks,
     review_mark,
 )
-from lightmeter.tables.arrow.row_tables import build_table, to_timestamps
+from lightmeter.tables.arrow.row_tables import ColumnValues, build_table, to_timestamps
 from lightmeter.tables.arrow.schema import schema
 from lightmeter.tables.dataset import Dataset, open_parts
 from lightmeter.tables.parts import read_batches, read_schema
@@ -45,6 +45,7 @@ def export_reviews(out: Path) -> None:
     dataset = Dataset(out)
     if not has_reviews(out) or _is_current(dataset):
         return
+    dataset.check_version()
     try:
         with dataset.locked():
             is_new = not dataset.parts(REVIEWS)
@@ -134,6 +135,8 @@ def _is_current(dataset: Dataset) -> bool:
 
 
 def _arrow_table(reviews: list[ReviewDecision]) -> pa.Table:
-    names = ("item_id", "url", "run_id", "decision", "by", "note")
-    columns = {name: [getattr(one, name) for one in reviews] for name in names}
-    return build_table(schema(REVIEWS), {**columns, "at": to_timestamps([one.at for one in reviews])}, len(reviews))
+    names = ("item_id", "url", "run_id", "decision", "note")
+    columns: dict[str, ColumnValues] = {name: [getattr(one, name) for one in reviews] for name in names}
+    columns["reviewer"] = [one.by for one in reviews]
+    columns["decided_at"] = to_timestamps([one.at for one in reviews])
+    return build_table(schema(REVIEWS), columns, len(reviews))

@@ -15,7 +15,7 @@ from lightmeter.errors import TablesError
 from lightmeter.export.export_shard import ExportRun, merge_extra_types
 from lightmeter.journal.queries.export import SubmissionRange
 from lightmeter.tables.arrow.answer_schema import table_name
-from lightmeter.tables.arrow.schema import JOURNAL_TABLES, TABLES
+from lightmeter.tables.arrow.schema import JOURNAL_TABLES, SCHEMA_VERSION, TABLES
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.parts import PartInfo
 
@@ -31,15 +31,17 @@ def unexported_range(dataset: Dataset, runs: Sequence[ExportRun]) -> SubmissionR
     `MIN_SHARD_REQUESTS` requests, all answered and with a known charge, so that it need not be written again. A run
     with a question (`--ask`) has no final shards.
 
-    Return None if adding is not possible, so that all tables must be written again from the start. This is so if a file
-    is broken, if a file of an older run is missing or does not match its journal, if a file holds rows of the newest
-    run and also of another run, if the newest run asks a question and has several files of a table, or if the schemas
-    of the runs differ. It is also so if rows were added to the newest run since its files were written, because they
-    may be duplicates of rows in these files. `runs` has all runs of the output folder, oldest first.
+    Return None if adding is not possible, so that all tables must be written again from the start. This is so if
+    another version of lightmeter wrote the tables, if a file is broken, if a file of an older run is missing or does
+    not match its journal, if a file holds rows of the newest run and also of another run, if the newest run asks a
+    question and has several files of a table, or if the schemas of the runs differ. It is also so if rows were added to
+    the newest run since its files were written, because they may be duplicates of rows in these files. `runs` has all
+    runs of the output folder, oldest first.
     """
     headers = [run.header for run in runs]
     ask, types = headers[-1].options.ask, merge_extra_types(headers)
-    if any(header.options.ask != ask or header.extra_types != types for header in headers):
+    is_other_version = dataset.schema_version not in (None, SCHEMA_VERSION)
+    if is_other_version or any(header.options.ask != ask or header.extra_types != types for header in headers):
         return None
     tables = (*JOURNAL_TABLES, *([] if ask is None else [table_name(ask)]))
     try:

@@ -17,6 +17,9 @@ FACT_TABLES: Final = ("tags", "colors", "nsfw", "descriptions", "faces", "texts"
 OPTIONAL_TABLES: Final = ("embeddings",)
 """Tables that exist only if a run requests the feature with the same name, or if an answer contains that feature."""
 
+ITEMS: Final = "items"
+"""The table with one row for each row of `assets`, which sums up the other tables. It is made from them."""
+
 REVIEWS: Final = "reviews"
 """The table of the decisions that people made in a review. It exists only after the first decision.
 
@@ -29,6 +32,7 @@ _INT: Final = "int32"
 
 _SHARE: Final = "0 to 1"
 _MISSING: Final = "not answered"
+_NO_ANSWER: Final = "not asked for, or no answer"
 _FACE_UNIT: Final = "as answered: pixels, or shares of the picture's side where all are at most 1"
 
 
@@ -64,18 +68,26 @@ _RAW: Final = ColumnSpec("raw", _STRING, "The entry as it was answered, as JSON.
 _SCORE: Final = ColumnSpec("score", _DOUBLE, "How sure the back end is.", _MISSING, _SHARE)
 _POLYGON: Final = ColumnSpec("polygon", "polygon", "Corners around it.", _MISSING, "pixels")
 
+_STATUS: Final = ColumnSpec("status", _STRING, "ok, failed, skipped, duplicate, in_doubt, over_budget or pending.")
+_REASON: Final = ColumnSpec("reason", _STRING, "Why it has this status; gone if no longer in the manifest.", "it is ok")
+_FILE: Final = ColumnSpec("file", _STRING, "Absolute path of the file.", "a URL, or a file in an archive")
+_KIND: Final = ColumnSpec("kind", _STRING, "image or video.", "not known")
+_DUPLICATE_OF: Final = ColumnSpec("duplicate_of", _STRING, "The item_id whose answer it shares.", "it is no duplicate")
+_CREDITS: Final = ColumnSpec(
+    "credits", _DOUBLE, "This item's share of what its request cost.", "not known", "credits (US cents)"
+)
+
 TABLE_COLUMNS: Final = {
     "assets": (
-        ColumnSpec("status", _STRING, "ok, failed, skipped, duplicate, in_doubt, over_budget or pending."),
-        ColumnSpec("reason", _STRING, "Why it has this status.", "it is ok"),
+        _STATUS,
+        _REASON,
         ColumnSpec("error", _STRING, "The error's own text.", "there was none"),
-        ColumnSpec("kind", _STRING, "image or video.", "not known"),
+        _FILE,
+        _KIND,
         ColumnSpec("name", _STRING, "What the answer calls it; it may be a path on the service's side.", "no answer"),
         ColumnSpec("request_id", _STRING, "The request that answered it.", "none was made, or it has no id"),
-        ColumnSpec("duplicate_of", _STRING, "The item_id whose answer it shares.", "it is no duplicate"),
-        ColumnSpec(
-            "credits", _DOUBLE, "This item's share of what its request cost.", "not known", "credits (US cents)"
-        ),
+        _DUPLICATE_OF,
+        _CREDITS,
         ColumnSpec("features", "names", "Features asked for.", "no request"),
         ColumnSpec("backends", "names", "Back ends asked for.", "no request"),
         ColumnSpec("width", _INT, "Width as it is shown, EXIF orientation applied.", "not measured", "pixels"),
@@ -98,6 +110,50 @@ TABLE_COLUMNS: Final = {
             "bits",
         ),
         ColumnSpec("answered_at", "moment", "When its answer came.", "no answer", "UTC, microseconds"),
+    ),
+    ITEMS: (
+        _FILE,
+        _STATUS,
+        _REASON,
+        _KIND,
+        ColumnSpec(
+            "tags",
+            "names",
+            "Tags with a score of at least 0.5, or without a score; each once, best first. A video has those of its "
+            "frames where no back end sums them up.",
+            _NO_ANSWER,
+        ),
+        ColumnSpec("top_tag", _STRING, "The first of tags.", "it has no such tag"),
+        ColumnSpec("top_score", _DOUBLE, "The score of top_tag.", "it has no such tag", _SHARE),
+        ColumnSpec(
+            "color",
+            _STRING,
+            "The color that covers most of the picture, as #rrggbb, by the first back end in the order asked for.",
+            _MISSING,
+        ),
+        ColumnSpec("color_name", _STRING, "The CSS color name nearest to color.", _MISSING),
+        ColumnSpec(
+            "nsfw",
+            _DOUBLE,
+            "The highest severity in the table nsfw; of a video, the highest of any frame where no back end sums them "
+            "up.",
+            _MISSING,
+            "0 (harmless) to 1",
+        ),
+        ColumnSpec(
+            "faces",
+            _INT,
+            "Number of faces, by the back end that found the most; of a video, in one frame.",
+            _NO_ANSWER,
+            "faces",
+        ),
+        ColumnSpec("people", _INT, "Number of people: of faces.", _NO_ANSWER, "people"),
+        ColumnSpec("text", _STRING, "All text read by the first back end in the order asked for.", "none is read"),
+        ColumnSpec("brands", "names", "The brands; each once, best first.", _NO_ANSWER),
+        ColumnSpec("description", _STRING, "By the first back end in the order asked for.", _MISSING),
+        _CREDITS,
+        ColumnSpec("usd", _DOUBLE, "Dollars that a provider charged for it.", "not known", "US dollars"),
+        _DUPLICATE_OF,
     ),
     "tags": (
         ColumnSpec("name", _STRING, "What is seen; upper and lower case differ.", _MISSING),
@@ -205,18 +261,16 @@ TABLE_COLUMNS: Final = {
         ColumnSpec("polls", _INT, "How often its result was asked for.", unit="polls"),
     ),
     "prechecks": (
-        ColumnSpec("check", _STRING, "What was looked at."),
+        ColumnSpec("finding", _STRING, "What was looked at."),
         ColumnSpec("severity", _STRING, "info, warning or error; an error keeps the row from being paid for."),
         ColumnSpec("message", _STRING, "What was found, as a sentence."),
-        ColumnSpec("value", _DOUBLE, "The figure behind it.", "it has none", "that of the check"),
+        ColumnSpec("value", _DOUBLE, "The figure behind it.", "it has none", "that of the finding"),
         ColumnSpec("facts", _STRING, "All facts found, as JSON.", "none were found"),
     ),
     REVIEWS: (
         ColumnSpec("decision", _STRING, "What a person decided: keep, reject or unsure."),
-        ColumnSpec("by", _STRING, 'Who decided, as typed in. A reserved word: write "by" in SQL.'),
-        ColumnSpec(
-            "at", "moment", 'When it was decided. A reserved word: write "at" in SQL.', unit="UTC, microseconds"
-        ),
+        ColumnSpec("reviewer", _STRING, "Who decided, as typed in."),
+        ColumnSpec("decided_at", "moment", "When it was decided.", unit="UTC, microseconds"),
         ColumnSpec("note", _STRING, "What that person noted.", "nothing was noted"),
     ),
 }

@@ -108,8 +108,8 @@ FROM requests WHERE sent_at IS NOT NULL GROUP BY bin ORDER BY bin
 """
 
 FINDINGS: Final = """
-SELECT "check", severity, count(DISTINCT item_id) AS items, min(concat_ws(': ', url, message)) AS example
-FROM prechecks WHERE severity <> 'info' GROUP BY ALL ORDER BY severity, items DESC, "check"
+SELECT finding, severity, count(DISTINCT item_id) AS items, min(concat_ws(': ', url, message)) AS example
+FROM prechecks WHERE severity <> 'info' GROUP BY ALL ORDER BY severity, items DESC, finding
 """
 
 SLOWEST: Final = """

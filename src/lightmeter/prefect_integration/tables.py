@@ -10,6 +10,7 @@ from prefect.assets import Asset, AssetProperties, add_asset_metadata, materiali
 from prefect.cache_policies import NO_CACHE
 
 from lightmeter.export.export_tables import export_tables
+from lightmeter.facts.columns import ITEMS
 from lightmeter.journal.header import read_run_header
 from lightmeter.tables.arrow.answer_schema import table_name
 from lightmeter.tables.arrow.schema import TABLES
@@ -34,7 +35,7 @@ def run_tables(out: Path) -> tuple[str, ...]:
     """Return the names of the tables that the run in `out` writes."""
     options = read_run_header(out).options
     embeddings = ("embeddings",) if "embeddings" in options.features else ()
-    return (*TABLES, *embeddings, *(() if options.ask is None else (table_name(options.ask),)))
+    return (*TABLES, ITEMS, *embeddings, *(() if options.ask is None else (table_name(options.ask),)))
 
 
 def write_tables(out: Path, *, rewrite_all: bool = False) -> dict[str, int]:

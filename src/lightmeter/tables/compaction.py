@@ -30,11 +30,13 @@ def compact(dataset: Dataset) -> list[Compaction]:
     either the old files or the new one. At most a few Parquet row groups are in memory at the same time.
 
     Raises:
-        UsageError: The file system cannot swap folders, or the files have columns of incompatible types.
+        UsageError: The file system cannot swap folders, another version of lightmeter wrote the tables, or the files
+            have columns of incompatible types.
         TablesError: A file cannot be read or written; that table stays unchanged.
     """
     try:
         with dataset.locked():
+            dataset.check_version()
             return [_compact(dataset, table) for table in dataset.tables()]
     except OSError as error:
         raise TablesError(

@@ -51,6 +51,7 @@ _STAGING: Final = ".staging-"
 _EXCHANGED: Final = "exchanged"
 """Name of the file that marks a staging folder in which a folder was exchanged with the folder of a table."""
 
+_PART_LIST: Final = "parts.json"
 _TABLE_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 _NUMBERED: Final = re.compile(r"part-(\d+)\.parquet")
 GRACE_S: Final = 60.0
@@ -89,6 +90,24 @@ class Dataset:
     def parts(self, table: str) -> list[Path]:
         """Return the paths of a table's Parquet files, sorted by name."""
         return sorted(self.table_folder(table).glob("*.parquet"))
+
+    @property
+    def schema_version(self) -> int | None:
+        """Version of the schemas of the tables; None if there are no tables."""
+        try:
+            version: int = json.loads((self.out / "tables" / _PART_LIST).read_bytes())["schema_version"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return version
+
+    def check_version(self) -> None:
+        """Raise UsageError if another version of lightmeter wrote the tables, with columns of other meanings."""
+        if self.schema_version not in (None, SCHEMA_VERSION):
+            raise UsageError(
+                f"The tables in {self.out} have schema version {self.schema_version}; this lightmeter reads version "
+                f"{SCHEMA_VERSION}.",
+                hint=f"Write the tables again from the journal, with no request: lightmeter rebuild {self.out}",
+            )
 
     def describe(self, table: str) -> list[PartInfo]:
         """Return row count, size and origin (`lineage`) of each Parquet file of a table, sorted by file name."""
@@ -168,7 +187,7 @@ class Dataset:
             for table in self.tables()
         }
         listed = {"schema_version": SCHEMA_VERSION, "tables": tables}
-        atomic.write_text(self.out / "tables" / "parts.json", json.dumps(listed, indent=1) + "\n")
+        atomic.write_text(self.out / "tables" / _PART_LIST, json.dumps(listed, indent=1) + "\n")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -197,11 +216,12 @@ class Dataset:
         If the table has no file yet, the result has all its columns, but no rows.
 
         Raises:
-            UsageError: There is no table of this name.
+            UsageError: There is no table of this name, or another version of lightmeter wrote the tables.
             TablesError: A file of the table cannot be read.
         """
         if table not in ALL_TABLES and table not in self.tables():
             raise UsageError(f"there is no table {table!r}", hint=f"The tables are {', '.join(self.tables())}.")
+        self.check_version()
         # Open all files before reading any: an open file stays readable even if it is replaced meanwhile.
         files = _retry_listing(lambda: [(part, _open_part(part)) for part in self.parts(table)])
         tables = []

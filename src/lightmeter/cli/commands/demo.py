@@ -21,6 +21,7 @@ import click
 from lightmeter.api.run_result import Run
 from lightmeter.cli.commands.run import report_outcome
 from lightmeter.cli.options import LOCAL_PATH, json_option
+from lightmeter.cli.print_results import FIRST_QUERY
 from lightmeter.errors import SettingsError
 from lightmeter.extras import import_extra
 from lightmeter.html_report.page import FILE_NAME, report
@@ -156,6 +157,7 @@ def demo_command(out: Path, as_json: bool) -> int:
         click.echo(Run(out).sql(_TOP_TAGS).to_string(index=False))
     code = report_outcome(Run(out), as_json=as_json)
     if not as_json:
+        click.echo(f'next: lightmeter sql {out} "{FIRST_QUERY}"')
         click.echo(f"or open the report in a browser: {out / FILE_NAME}")
         click.echo("or open a notebook: notebooks/01-quickstart.ipynb")
     return code

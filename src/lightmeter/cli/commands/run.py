@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -27,7 +27,7 @@ from lightmeter.cli.options import (
     table_format_option,
 )
 from lightmeter.cli.price_comparison import PriceCheck
-from lightmeter.cli.print_results import print_json, show_plan, show_summary
+from lightmeter.cli.print_results import FIRST_QUERY, print_json, show_plan, show_summary
 from lightmeter.cli.progress import run_with_progress
 from lightmeter.errors import Interrupted, LightmeterError, UsageError
 from lightmeter.journal.files import journal_path
@@ -48,10 +48,6 @@ from lightmeter.run_session.session import (
 )
 from lightmeter.settings import read_settings
 from lightmeter.wire.constants import MAX_CREDITS
-
-_NEXT: Final = (
-    "SELECT name, count(DISTINCT item_id) AS items, max(score) AS best FROM tags GROUP BY 1 ORDER BY items DESC"
-)
 
 
 @click.command("run")
@@ -314,7 +310,7 @@ def report_outcome(run: Run, *, as_json: bool) -> int:
     telemetry.close()
     summary = show_summary(run, err=as_json)
     if not as_json and run.stopped_by is None:
-        click.echo(f'next: lightmeter sql {run.folder} "{_NEXT}"')
+        click.echo(f'next: lightmeter sql {run.folder} "{FIRST_QUERY}"')
     if as_json:
         print_json(summary.to_dict())
     return run.exit_code

@@ -31,7 +31,7 @@ def sql_command(where: str, query: str, output_format: str | None) -> int:
     """Query the tables of the run in DIR with DuckDB's SQL. DIR may also be a location written by `rebuild --to`.
 
     Views: assets, tags, colors, nsfw, descriptions, faces, texts, brands, embeddings, errors, requests, prechecks, and
-    duplicates with the clusters of duplicates. In prechecks, the column "check" needs its quotes. The column `frame` is
+    duplicates with the clusters of duplicates. The column `frame` is
     set in rows about single video frames. It is null in rows about images and whole videos. If the run used --video
     frames, a video has only rows about frames.
 
@@ -42,7 +42,7 @@ def sql_command(where: str, query: str, output_format: str | None) -> int:
     Examples:
       lightmeter sql out/ "SELECT name, count(DISTINCT item_id) FROM tags GROUP BY 1 ORDER BY 2 DESC"
       lightmeter sql out/ "SELECT * FROM assets" --output json
-      lightmeter sql out/ 'SELECT "check", severity, count(*) FROM prechecks GROUP BY ALL'
+      lightmeter sql out/ "SELECT finding, severity, count(*) FROM prechecks GROUP BY ALL"
       lightmeter sql s3://lake/photos "SELECT status, count(*) FROM assets GROUP BY 1"
     """
     must_have_tables(where)

@@ -96,7 +96,7 @@ _OF_FRAMES: Final = f"""CASE WHEN i.kind = 'video' THEN (
 _ASSETS: Final = f"""
 SELECT i.item_id, i.url, i.status,
        iif(:run < (SELECT run FROM latest.newest) OR i.seq IN (SELECT seq FROM gone), 'gone', i.reason) AS reason,
-       i.error, coalesce(i.kind, o.kind) AS kind,
+       i.error, iif(i.path LIKE '/%', i.path, NULL) AS file, coalesce(i.kind, o.kind) AS kind,
        coalesce(i.name, o.name) AS name,
        coalesce(s.request_id, e.request_id) AS request_id, i.duplicate_of,
        coalesce(i.width, o.width) AS width, coalesce(i.height, o.height) AS height,
@@ -177,7 +177,7 @@ FROM submissions s WHERE {selected} ORDER BY submission_id
 """
 
 _FINDINGS: Final = f"""
-SELECT i.item_id, i.url, f.name AS "check", f.severity, f.message, f.value, f.facts
+SELECT i.item_id, i.url, f.name AS finding, f.severity, f.message, f.value, f.facts
 FROM findings f JOIN items i USING (seq) WHERE i.seq < {FIRST_FRAME_SEQ} AND {_NEWEST_STATE} ORDER BY f.seq, f.rowid
 """  # noqa: S608
 

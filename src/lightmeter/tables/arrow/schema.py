@@ -1,31 +1,31 @@
-"""Versioned Arrow schemas of the tables. `assets` includes the manifest columns that lightmeter does not interpret.
+"""Versioned Arrow schemas of the tables. `assets` and `items` include the manifest's own columns.
 
-Such a column has the same name in `assets`, unless `assets` already has a column of that name, ignoring case as SQL
-does. Then it is called `<name>_manifest`, or `<name>_manifest_2`, and so on. The metadata `manifest_column` of the
-field holds the original name.
+These are the columns that lightmeter does not interpret. Such a column keeps its name, unless the table already has a
+column of that name, ignoring case as SQL does. Then it is called `<name>_manifest`, or `<name>_manifest_2`, and so on.
+The metadata `manifest_column` of the field holds the original name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
 import pyarrow as pa
 
 from lightmeter.errors import UsageError
-from lightmeter.facts.columns import KEY_COLUMNS, OPTIONAL_TABLES, REVIEWS, TABLE_COLUMNS, ColumnSpec
+from lightmeter.facts.columns import ITEMS, KEY_COLUMNS, OPTIONAL_TABLES, REVIEWS, TABLE_COLUMNS, ColumnSpec
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 """Version of the schemas. Increase it when a column's name, type or meaning changes, not for a new column."""
 
-TABLES: Final = tuple(table for table in TABLE_COLUMNS if table not in (*OPTIONAL_TABLES, REVIEWS))
+TABLES: Final = tuple(table for table in TABLE_COLUMNS if table not in (*OPTIONAL_TABLES, REVIEWS, ITEMS))
 """The tables that every export writes, `assets` first."""
 
 JOURNAL_TABLES: Final = (*TABLES, *OPTIONAL_TABLES)
 """The tables with a fixed schema whose rows come from journals."""
 
-ALL_TABLES: Final = (*JOURNAL_TABLES, REVIEWS)
+ALL_TABLES: Final = (*JOURNAL_TABLES, REVIEWS, ITEMS)
 """All tables with a fixed schema: all but the tables of answers to a user's question."""
 
 MANIFEST_COLUMN: Final = b"manifest_column"
@@ -94,15 +94,15 @@ def schema_metadata(table: str) -> dict[bytes | str, bytes | str]:
     return {b"lightmeter.schema_version": str(SCHEMA_VERSION).encode(), b"lightmeter.table": table.encode()}
 
 
-def manifest_columns(extra_types: Mapping[str, str]) -> dict[str, str]:
-    """Return a mapping from manifest columns to their names in `assets`.
+def manifest_columns(names: Iterable[str], table: str = "assets") -> dict[str, str]:
+    """Return a mapping from manifest columns to their names in `table`, which is `assets` or `items`.
 
-    The manifest columns are the keys of `extra_types`: those that lightmeter does not interpret. If `assets` already
-    has a column of that name, or it is `POSITION_COLUMN`, the name gets the suffix `_manifest`.
+    `names` are the manifest columns that lightmeter does not interpret. If the table already has a column of that name,
+    or it is `POSITION_COLUMN`, the name gets the suffix `_manifest`.
     """
-    taken = {POSITION_COLUMN, *(column.name for column in (*KEY_COLUMNS, *TABLE_COLUMNS["assets"]))}
+    taken = {POSITION_COLUMN, *(column.name for column in (*KEY_COLUMNS, *TABLE_COLUMNS[table]))}
     new_names: dict[str, str] = {}
-    for name in extra_types:
+    for name in names:
         column, number = name, 1
         while column.casefold() in taken:
             column = f"{name}_manifest" if number == 1 else f"{name}_manifest_{number}"

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pyarrow as pa
 
 from lightmeter.errors import LightmeterError, TablesError, UsageError
+from lightmeter.facts.columns import ITEMS
 from lightmeter.paths import local_path
 from lightmeter.tables.arrow.schema import ALL_TABLES, schema
 from lightmeter.tables.dataset import Dataset
-from lightmeter.tables.parts import corrupt_file_error
+from lightmeter.tables.parts import corrupt_file_error, read_schema
+from lightmeter.tables.query.items_sql import items_sql
 from lightmeter.tables.remote.read import remote_datasets
 from lightmeter.tables.remote.uris import is_uri, uri_name
 from lightmeter.tempdirs import LockedTempDir
@@ -172,8 +174,6 @@ class QuerySession:
             return self._read_error(error)
         names = self._connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY view_oid")
         hint = f"Tables: {', '.join(name for (name,) in names.fetchall())}."
-        if 'at or near "check"' in str(error):
-            hint = 'check is a reserved word of SQL: write the column of prechecks in double quotes, "check".'
         return UsageError(f"the query cannot be answered: {error}", hint=hint)
 
     def _read_error(self, error: duckdb.Error) -> LightmeterError:
@@ -250,10 +250,15 @@ def _add_views(connection: duckdb.DuckDBPyConnection, out: Path) -> None:
     if not out.is_dir():
         raise UsageError(f"there is no folder {out}", hint="Name the output folder of a run.")
     dataset = Dataset(out.absolute())
+    dataset.check_version()
     parts_by_table = {table: dataset.parts(table) for table in dict.fromkeys((*ALL_TABLES, *dataset.tables()))}
     for table, parts in parts_by_table.items():
         if parts:
             _add_view(connection, table, parts)
+        elif table == ITEMS and parts_by_table["assets"]:  # during a run, it has no file yet
+            schemas = [read_schema(part) for part in parts_by_table["assets"]]
+            assets = pa.unify_schemas(schemas, promote_options="permissive")
+            connection.execute(f"CREATE OR REPLACE VIEW {ITEMS} AS {items_sql(assets)}")
         elif table in ALL_TABLES:
             connection.register(table, _no_rows(schema(table)))
     allowed = [path for parts in parts_by_table.values() for part in parts for path in {str(part), _glob(part)}]

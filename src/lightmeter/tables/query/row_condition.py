@@ -20,9 +20,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lightmeter.errors import SettingsError, UsageError
+from lightmeter.facts.columns import ITEMS
 from lightmeter.tables.arrow.schema import ALL_TABLES, schema
 from lightmeter.tables.query.duckdb_query import QuerySession
 from lightmeter.tempdirs import LockedTempDir
+
+_TABLES: Final = tuple(table for table in ALL_TABLES if table != ITEMS)
+"""The tables that a condition may name; `items` is made from them at the end of a run."""
 
 _EXAMPLE: Final = (
     "Write the table before each column, and texts in single quotes: tags.name = 'dog' AND tags.score > .95, or "
@@ -79,7 +83,7 @@ def parse_condition(sql: str, name: str) -> RowCondition:
         try:
             expression = _parse(session, sql)
             joined = tuple(
-                sorted({names[0].lower() for names in _columns(expression) if names[1:]} & set(ALL_TABLES) - {"assets"})
+                sorted({names[0].lower() for names in _columns(expression) if names[1:]} & set(_TABLES) - {"assets"})
             )
             read = tuple(sorted({*joined, *_subquery_tables(expression)} - {"assets"}))
             condition = RowCondition(sql, joined, read)
@@ -144,8 +148,8 @@ def _column_problems(tree: Any) -> Iterator[str]:
     for names in _columns(tree):
         if len(names) == 1:
             yield f"{names[0]} is neither a column with its table before it nor a text in single quotes"
-        elif names[0].lower() not in ALL_TABLES:
-            yield f"there is no table {names[0]}; the tables are {', '.join(ALL_TABLES)}"
+        elif names[0].lower() not in _TABLES:
+            yield f"there is no table {names[0]}; the tables are {', '.join(_TABLES)}"
         elif names[1].lower() not in (known := schema(names[0].lower()).names):
             yield f"{names[0]} has no column {names[1]}; its columns are {', '.join(known)}"
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from lightmeter.errors import UsageError
-from lightmeter.tables.arrow.schema import ALL_TABLES, schema
+from lightmeter.tables.arrow.schema import ALL_TABLES, SCHEMA_VERSION, schema
 from lightmeter.tables.remote.uris import file_system, uri_name
 
 if TYPE_CHECKING:
@@ -73,6 +73,12 @@ def read_remote_table(place: str, table: str, filesystem: Any = None) -> pa.Tabl
 def _with_all_columns(dataset: Any, table: str) -> ds.Dataset:
     """Return an Arrow dataset with the columns of `table` that its files lack, at the end."""
     whole: pa.Schema = dataset.schema
+    version = (whole.metadata or {}).get(b"lightmeter.schema_version", str(SCHEMA_VERSION).encode()).decode()
+    if version != str(SCHEMA_VERSION):
+        raise UsageError(
+            f"The table {table} has schema version {version}, and this lightmeter reads version {SCHEMA_VERSION}.",
+            hint="Put the tables there again: lightmeter rebuild DIR --to URI",
+        )
     for field in schema(table) if table in ALL_TABLES else ():
         if field.name not in whole.names:
             whole = whole.append(field)

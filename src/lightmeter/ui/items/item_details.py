@@ -41,7 +41,7 @@ _COLUMNS: Final[Mapping[str, str]] = {
     "texts": "source, text, score, is_full_text, polygon",
     "brands": "source, name, score, polygon",
     "errors": "backend, message, request_id",
-    "prechecks": '"check", severity, message, value',
+    "prechecks": "finding, severity, message, value",
 }
 """Name of a table with rows about items → SQL list of the columns that the details show."""
 
