@@ -21,7 +21,7 @@ Each folder is a table of Parquet files. Begin with `items`: it has one row for 
 Photographs with a cat:
 
 ```sql
-SELECT item_id, url, top_score FROM items WHERE list_contains(tags, 'tabby') OR list_contains(tags, 'Egyptian cat')
+SELECT item_id, url, top_score FROM items WHERE list_contains(tags, 'cat')
 ```
 
 Cost by a column of the manifest, or by folder:
@@ -40,7 +40,7 @@ SELECT item_id, url, nsfw, top_tag FROM items WHERE nsfw IS NOT NULL ORDER BY ns
 
 """
 
-_FILES: Final = "A relative `url` is a file beside or in `{0}`. `file` is its absolute path."
+_FILES: Final = "A relative `url` is a file in `{0}`. `file` is its absolute path."
 _URLS: Final = "`url` is as in the manifest. `file` is the absolute path of a local file."
 
 
@@ -52,8 +52,11 @@ def write_folder_guide(out: Path, manifest: str | None) -> None:
     Raises:
         OSError: The file cannot be written.
     """
-    is_local = manifest is not None and Path(manifest).is_absolute()
-    files = _FILES.format(manifest) if is_local else _URLS
-    path, text = out / "tables" / "README.md", _TEXT.format(files=files) + dictionary()
-    if not path.exists() or path.read_text(encoding="utf-8") != text:
-        atomic.write_text(path, text)
+    path = None if manifest is None else Path(manifest)
+    if path is None or not path.is_absolute():
+        files = _URLS
+    else:
+        files = _FILES.format(path if path.is_dir() else path.parent)
+    guide, text = out / "tables" / "README.md", _TEXT.format(files=files) + dictionary()
+    if not guide.exists() or guide.read_text(encoding="utf-8") != text:
+        atomic.write_text(guide, text)
