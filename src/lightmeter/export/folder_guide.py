@@ -53,10 +53,7 @@ def write_folder_guide(out: Path, manifest: str | None) -> None:
         OSError: The file cannot be written.
     """
     path = None if manifest is None else Path(manifest)
-    if path is None or not path.is_absolute():
-        files = _URLS
-    else:
-        files = _FILES.format(path if path.is_dir() else path.parent)
+    files = _URLS if path is None or not path.is_absolute() else _FILES.format(path if path.is_dir() else path.parent)
     guide, text = out / "tables" / "README.md", _TEXT.format(files=files) + dictionary()
     if not guide.exists() or guide.read_text(encoding="utf-8") != text:
         atomic.write_text(guide, text)
