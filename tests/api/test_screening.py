@@ -82,7 +82,7 @@ async def test_only_matching_and_sampled_rows_are_paid_for(served, tmp_path):
     skipped = {row.reason: (row.rows, row.example) for row in run.reasons()}
     assert skipped["screened"][0] == 10 - any("dark03" in name for name in paid)
     assert RULE in skipped["screened"][1]
-    kinds = run.sql('SELECT "check", severity, count(*) AS n FROM prechecks GROUP BY ALL ORDER BY ALL')
+    kinds = run.sql("SELECT finding, severity, count(*) AS n FROM prechecks GROUP BY ALL ORDER BY ALL")
     assert kinds.to_numpy().tolist() == [["screened", "info", 3], ["screened", "warning", 1]]
 
 

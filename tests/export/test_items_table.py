@@ -34,7 +34,8 @@ def finished(request, tmp_path_factory, cache):
     manifest.write_text("\n".join(["id,path,tags,folder", *rows]) + "\n", encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LIGHTMETER_CACHE_DIR", str(cache))
-        patch.setenv("LIGHTMETER_SETTINGS", str(folder / "none.toml"))
+        patch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
+        patch.delenv("LIGHTMETER_PRICES", raising=False)  # local back ends are free
         run = lm.run(manifest, folder / "out", features=FEATURES, tag_score=0.05, video=request.param)
     return run, names
 
