@@ -385,3 +385,8 @@ def read_settings(**given: Any) -> Settings:
         raise SettingsError(f"{name}: {text}.", hint=near or f"Set it anew, or edit {settings_file()}.") from error
     except ValueError as error:  # not TOML
         raise SettingsError(f"{settings_file()}: {error}.") from error
+    except RuntimeError as error:  # of platformdirs: HOME is not set, and the user has no entry in the user database
+        raise SettingsError(
+            "The home folder of this user is not known.",
+            hint="Set HOME; or LIGHTMETER_SETTINGS, LIGHTMETER_CACHE_DIR and LIGHTMETER_STATE_DIR.",
+        ) from error

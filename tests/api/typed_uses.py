@@ -51,7 +51,7 @@ async def right() -> None:
     reveal_type(lm.errors.UsageError("no").hint)  # reveals: str
     with lm.Client("https://service.example", "key") as client:
         reveal_type(client.credits())  # reveals: int
-        reveal_type(client.analyze(urls=urls).credits_paid)  # reveals: int | None
+        reveal_type(client.analyze(urls=urls).credits_paid)  # reveals: int | float | None
     async with lm.aio.Client("https://service.example", "key") as asynchronous:
         reveal_type(await asynchronous.credits())  # reveals: int
 

@@ -86,9 +86,12 @@ async def test_another_question_is_paid_for(plan_and_run):
     await plan_and_run(URLS[:1])
     for change in (
         *({"features": ["nsfw"]}, {"backends": ["imagga"]}, {"role": "critic"}, {"language": "Latin"}),
-        *({"prompt": "Why?"}, {"tag_score": 0.5}, {"capture_interval": 2}, {"max_frames": 5}, {"reuse": False}),
+        *({"tag_score": 0.5}, {"capture_interval": 2}, {"max_frames": 5}, {"reuse": False}),
     ):
         assert (await plan_and_run(URLS[:1], **change))[2] == 1, change
+    for prompt in (None, "Why?"):
+        described = {"features": ["descriptions"], "backends": ["openai"], "prompt": prompt}
+        assert (await plan_and_run(URLS[:1], **described))[2] == 1, prompt
 
 
 async def test_budget_batch_size_and_repeated_back_ends_keep_the_question(plan_and_run):

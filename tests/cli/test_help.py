@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import lightmeter
 from lightmeter.cli import VERBS, _root
 from lightmeter.client.rate_limit import AdaptiveLimiter
-from lightmeter.options import READ_OPTIONS, REQUEST_OPTIONS, SAMPLE_OPTIONS, Options
+from lightmeter.options import REQUEST_OPTIONS, Options, options_of
 
 RUN_OPTIONS = (
     *("--base-url", "--features", "--backends", "--role", "--language", "--prompt", "--tag-score"),
@@ -104,5 +104,5 @@ def test_messages_name_only_options_that_commands_have():
 
 def test_resume_offers_only_options_that_may_change():
     """`resume` has no option that every start of it refuses, such as the order in which rows are sent."""
-    planned = {f"--{name.replace('_', '-')}" for name in (*REQUEST_OPTIONS, *READ_OPTIONS, *SAMPLE_OPTIONS)}
+    planned = {f"--{name.replace('_', '-')}" for name in (*REQUEST_OPTIONS, *options_of("read"), *options_of("sample"))}
     assert planned.isdisjoint(re.findall(r"--[a-z-]+", help_of("resume")))

@@ -337,12 +337,11 @@ async def test_options_that_need_all_rows_are_refused(options, words, manifest, 
 
 
 async def test_a_plan_cannot_be_streamed(manifest, service, tmp_path):
-    """A plan object has all rows already; a manifest without `stream` has no plan."""
+    """A plan object has all rows already, so that neither `stream` nor options go with it."""
     plan = await lm.aio.plan(manifest(1), **OPTIONS, base_url=service.base_url)
-    with pytest.raises(UsageError, match="stream=True"):
-        await lm.aio.run(plan, tmp_path / "out", stream=True)
-    with pytest.raises(UsageError, match="takes a plan"):
-        await lm.aio.run(manifest(1), tmp_path / "out", **OPTIONS)
+    for more in ({"stream": True}, {"budget": 3}):
+        with pytest.raises(UsageError, match="A plan holds all options"):
+            await lm.aio.run(plan, tmp_path / "out", **more)
     assert service.posts == 0
 
 

@@ -182,14 +182,15 @@ def test_remote_pictures_are_fetched_only_with_fetch_thumbnails(tmp_path, monkey
 
 
 def test_credits_are_split_by_back_end_if_prices_are_known(finished_run, tmp_path, monkeypatch):
-    """The split is shown for the embedded service, whose prices are exact, and not for a video of unknown length."""
+    """The split is shown for requests whose price is exact; what was paid for others is one row."""
     monkeypatch.setenv("LIGHTMETER_SETTINGS", "/dev/null")
     (tmp_path / "a.jpg").write_bytes(tiny_jpeg())
     plan = lm.plan(pd.DataFrame({"path": [str(tmp_path / "a.jpg")]}), features=["colors"])
     text = ParsedPage(lm.report(lm.run(plan, tmp_path / "out")).read_text(encoding="utf-8")).sections
     assert re.search(r"What was paid for .*palette +colors +1 +0\.2 +rounded up .*0\.8", text["credits"])
     assert "The one row is answered." in text[""]
-    assert "What was paid for" not in lm.report(finished_run).read_text(encoding="utf-8")
+    text = ParsedPage(lm.report(finished_run).read_text(encoding="utf-8")).sections
+    assert re.search(r"What was paid for .*not split: .* \d+", text["credits"])
 
 
 def test_a_run_without_tables_shows_rows_and_credits(finished_run, tmp_path):

@@ -86,7 +86,7 @@ async def test_answers_without_a_charge_do_not_limit_a_run_to_one_request(try_ou
         return {name: value for name, value in full(urls, names).items() if name != "credits_paid"}
 
     service.answer = answer
-    run, _ = await try_out(service, rows=12, max_concurrency=4)
+    run, _ = await try_out(service, rows=12, max_concurrency=4, budget=500)
     assert run.summary().counts["ok"] == 12
     with open_read_only(run.folder) as db:
         events = [event for (event,) in db.execute("SELECT event FROM transitions ORDER BY rowid")]

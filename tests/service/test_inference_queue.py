@@ -264,6 +264,15 @@ async def test_an_error_in_a_step_is_the_error_of_its_picture(asking):
     assert await ask([2]) == ["2"]
 
 
+@pytest.mark.parametrize("kind", [Reader, SlowReader])
+async def test_a_back_end_that_answers_nothing_is_called_once(asking, kind, monkeypatch):
+    """None in place of entries is an error of the picture, not a step that is left; a call may have been paid for."""
+    reader = kind()
+    monkeypatch.setattr(reader, "analyze", lambda *_: reader.calls.append(1) or [None])
+    assert await asking(reader)([1]) == ["answered with something else than entries"]
+    assert reader.calls == [1]
+
+
 async def test_steps_of_a_cancelled_request_are_not_continued(asking):
     """If the client has gone, the remaining steps of a picture are not run."""
     reader = SlowReader()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -223,3 +225,11 @@ def test_all_paths_of_settings_are_known():
     """The settings whose relative paths start from the file's folder are all those that are paths."""
     paths = {name for name, field in Settings.model_fields.items() if "Path" in str(field.annotation)}
     assert paths == set(_PATHS)
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can take another user's id")
+def test_an_unknown_home_folder_is_an_error_with_a_hint():
+    """A user without HOME and without an entry in the user database, as in some containers, gets a sentence."""
+    code = "import os, lightmeter.settings as s; os.environ.clear(); os.setuid(54321); s.read_settings()"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "SettingsError: The home folder of this user is not known." in ended.stderr

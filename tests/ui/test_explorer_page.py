@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 import lightmeter as lm
+from lightmeter.api.blocking import wait_for
 from lightmeter.tables import Dataset
 from lightmeter.tables.arrow.schema import schema
 from lightmeter.ui.gallery.explorer import ExplorerView
@@ -372,8 +373,8 @@ def test_narrow_pages_do_not_scroll_sideways(run, open_gallery, page):
 
 def test_a_long_name_of_a_column_does_not_widen_the_page(tmp_path, open_gallery, page):
     """At 320 px, the list of orders is as wide as the page at most, whatever the names of the columns."""
-    plan = lm.plan([{"url": "http://x.example/1.jpg", "name_of_a_column_" * 9: 1}], precheck=False, budget=0)
+    rows = [{"url": "http://x.example/1.jpg", "name_of_a_column_" * 9: 1}]
     page.set_viewport_size({"width": 320, "height": 844})
-    open_gallery(lm.run(plan, out=tmp_path / "out"))
+    open_gallery(wait_for(lm.aio.run(rows, tmp_path / "out", precheck=False, budget=0)))
     expect(page.get_by_label("Sort by")).to_be_visible(timeout=30_000)
     assert page.evaluate("document.documentElement.scrollWidth") <= 320

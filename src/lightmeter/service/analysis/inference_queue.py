@@ -283,6 +283,8 @@ def _call_backend(
         entries: Sequence[InferenceOutcome] = backend.analyze(pictures, params.features, params.options)
         if len(entries) != len(pictures):
             raise BackendError(f"answered {len(entries)} times for {len(pictures)} pictures")  # noqa: TRY301 (as its own error)
+        if not all(isinstance(one, Entries) for one in entries):
+            raise BackendError("answered with something else than entries")  # noqa: TRY301 (likewise)
     except Exception as error:  # noqa: BLE001 (a back end of another package may raise anything)
         if len(pictures) > 1:
             return [outcome for picture in pictures for outcome in _call_backend(backend, [picture], params, metrics)]
@@ -307,7 +309,8 @@ def _run_step(backend: SteppedBackend, name: str, item: _QueuedPicture, metrics:
             item.steps = backend.analyze_in_steps(item.picture, item.params.features, item.params.options)
         next(item.steps)
     except StopIteration as end:
-        outcome = end.value
+        wrong = BackendError("answered with something else than entries")  # None would mean that steps are left
+        outcome = end.value if isinstance(end.value, Entries) else _failure(name, wrong, metrics)
     except Exception as error:  # noqa: BLE001 (a back end of another package may raise anything)
         outcome = _failure(name, error, metrics)
     item.busy_s += time.perf_counter() - start_s
