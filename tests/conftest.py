@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gc
+import logging
 import os
 from collections.abc import Generator
 from contextlib import ExitStack
@@ -113,6 +114,16 @@ def _no_provider_keys():
                 if variable:
                     patch.delenv(variable, raising=False)
         yield
+
+
+@pytest.fixture
+def _same_logging_afterwards():
+    """A test that configures the logging of its process leaves it as it was."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture(scope="session")

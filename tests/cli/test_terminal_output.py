@@ -72,6 +72,7 @@ def test_a_table_is_safe_in_each_format():
     assert json.loads(text) == [{HOSTILE: HOSTILE, "nested": [HOSTILE]}]
 
 
+@pytest.mark.usefixtures("_same_logging_afterwards")
 def test_a_log_line_is_one_line(capsys):
     """A message of the service's log, with what a client sent, is one line without control characters."""
     logs.configure("text")

@@ -9,15 +9,6 @@ import pytest
 from lightmeter.service.logs import configure
 
 
-@pytest.fixture
-def _same_logging_afterwards():
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-
-
 @pytest.mark.usefixtures("_same_logging_afterwards")
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_urls_in_log_lines_have_no_credentials(log_format, capsys):
