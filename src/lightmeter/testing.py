@@ -172,7 +172,7 @@ def odd_service(
 
     Example:
         >>> with odd_service({"prices": 2}, key="mine", credits=10) as base_url:  # doctest: +SKIP
-        ...     client = lm.Client(base_url, "mine")
+        ...     client = lm.aio.Client(base_url, "mine")
     """
     from lightmeter.service.app import ServiceConfig, start_service  # noqa: PLC0415 (tests that need only media load no service)
     from lightmeter.service.faults.config import Faults  # noqa: PLC0415 (likewise)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Self, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 from pydantic import SecretStr
 
 from lightmeter.background_loop import BackgroundLoop
 from lightmeter.client import client as async_client
 from lightmeter.client.transport import Timeouts
+from lightmeter.errors import UsageError
 from lightmeter.wire.response import Answer, BackendOffer
+
+T = TypeVar("T")
 
 
 class Client:
@@ -47,19 +50,27 @@ class Client:
     ) -> None:
         self._client = async_client.Client(base_url, api_key, timeouts=timeouts, connections=connections, proxy=proxy)
         self._stack = ExitStack()
+        self._loop: BackgroundLoop | None = None
 
     def __repr__(self) -> str:
         return repr(self._client)
 
     def __enter__(self) -> Self:
-        self._loop = BackgroundLoop("lightmeter-client")
-        self._stack.callback(self._loop.close)
-        self._loop.run(self._client.__aenter__())
-        self._stack.callback(lambda: self._loop.run(self._client.__aexit__()))
+        self._loop = loop = BackgroundLoop("lightmeter-client")
+        self._stack.callback(loop.close)
+        loop.run(self._client.__aenter__())
+        self._stack.callback(lambda: loop.run(self._client.__aexit__()))
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._loop = None
         self._stack.close()
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        if self._loop is None:
+            coroutine.close()
+            raise UsageError("The client is not open.", hint="Use it in a block: with lm.Client(…) as client.")
+        return self._loop.run(coroutine)
 
     @property
     def base_url(self) -> str:
@@ -68,14 +79,14 @@ class Client:
 
     def credits(self) -> int:
         """Return the balance of the account in credits, as `lightmeter.aio.Client.credits` does. The query is free."""
-        return self._loop.run(self._client.credits())
+        return self._run(self._client.credits())
 
     def backends(self) -> tuple[BackendOffer, ...] | None:
         """Return the back ends that the service offers to this account, with prices. The query is free.
 
         Return None if the service lacks the endpoint, names no back ends, or gives no valid answer.
         """
-        return self._loop.run(self._client.backends())
+        return self._run(self._client.backends())
 
     def analyze(
         self,
@@ -103,4 +114,4 @@ class Client:
         call = self._client.analyze(
             urls=urls, files=files, features=features, backends=backends, timeout_s=timeout_s, **options
         )
-        return self._loop.run(call)
+        return self._run(call)
