@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -168,9 +169,11 @@ class Prefect:
 def commands_of(run: str) -> dict[int, bytes]:
     """Return the command line of each process of a flow run by the id of the process."""
     mark, found = f"PREFECT__FLOW_RUN_ID={run}".encode(), {}
-    for folder in Path("/proc").glob("[0-9]*"):
+    for folder in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
         with suppress(OSError):
-            if mark in (folder / "environ").read_bytes():
+            parent = int(re.findall(r"PPid:\s+(\d+)", (folder / "status").read_text())[0])
+            # A child has an environment of its own, without Prefect's variables.
+            if parent in found or mark in (folder / "environ").read_bytes():
                 found[int(folder.name)] = (folder / "cmdline").read_bytes()
     return found
 

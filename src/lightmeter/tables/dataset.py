@@ -40,6 +40,7 @@ from lightmeter.tables.parts import (
     PartInfo,
     PartWriter,
     read_part_info,
+    read_schema,
     translate_read_errors,
 )
 from lightmeter.tables.swap_dirs import swap_dirs
@@ -96,8 +97,10 @@ class Dataset:
         """Version of the schemas of the tables; None if there are no tables."""
         try:
             version: int = json.loads((self.out / "tables" / _PART_LIST).read_bytes())["schema_version"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+        except (OSError, ValueError, KeyError, TypeError):  # version 1 had no list of parts
+            parts = self.parts("assets")
+            stated = (read_schema(parts[0]).metadata or {}).get(b"lightmeter.schema_version") if parts else None
+            return None if stated is None else int(stated)
         return version
 
     def check_version(self) -> None:
