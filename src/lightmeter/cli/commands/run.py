@@ -106,8 +106,7 @@ def run_command(
     wanted = saved_plan.options if saved_plan is not None else make_options(**explicit)
     if stream:
         check_streamable(wanted, str(manifest), read_settings())
-    free = saved_plan.is_free if saved_plan is not None else costs_nothing(wanted, read_settings())
-    if not (yes or free or wanted.budget is not None or sys.stdin.isatty()):
+    if not (yes or wanted.budget is not None or sys.stdin.isatty() or _is_free(saved_plan, wanted)):
         raise UsageError(
             "Without a terminal, run cannot ask for confirmation: give --yes, or a hard cap with --budget CREDITS."
         )
@@ -135,6 +134,10 @@ def run_command(
             return Interrupted.exit_code
         run = run_with_progress(lambda stop: stream_run(plan, out, consent=yes, stop=stop))
         return report_outcome(run, as_json=as_json)
+
+
+def _is_free(saved_plan: Plan | None, wanted: Options) -> bool:
+    return saved_plan.is_free if saved_plan is not None else costs_nothing(wanted, read_settings())
 
 
 def _check_stream_has_use(check: PriceCheck, plan_file: Path | None) -> None:
